@@ -1,0 +1,46 @@
+# Everything a developer runs, on a fresh machine too: each target makes the environment that it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUFF_PATHS := clients detectors service tests benchmarks
+
+.PHONY: demo test check lint format benchmark record clean
+
+demo: $(VENV)/.service ## the main job: a recorded run collapses, end to end, on this machine
+	$(BIN)/tocsin demo
+
+test: $(VENV)/.test ## every test
+	./scripts/debian-packages
+	$(BIN)/pytest
+
+check: lint test ## what CI runs
+
+lint: $(VENV)/.dev ## style, types, boundaries between the parts
+	$(BIN)/ruff check $(RUFF_PATHS)
+	$(BIN)/ruff format --check $(RUFF_PATHS)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix $(RUFF_PATHS)
+	$(BIN)/ruff format $(RUFF_PATHS)
+
+benchmark: $(VENV)/.dev ## the tables of docs/benchmarks.md
+	$(BIN)/pip install --quiet rlwatch==0.5.1
+	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/detection.py
+
+record: $(VENV)/.record ## record the training runs in tests/data/runs anew (about an hour)
+	$(BIN)/python tests/data/record.py
+
+$(VENV)/bin/python:
+	./scripts/debian-packages python3-venv
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp per set of extras: made anew when the project's metadata change.
+$(VENV)/.%: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

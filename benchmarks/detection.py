@@ -1,0 +1,238 @@
+"""Detection quality on labelled runs: what pages, what warns, how late, and what should have kept quiet.
+
+    python benchmarks/detection.py [--corpus DIR] [--runs DIR] [--verbose]
+
+A page is an incident that is (or becomes) critical. Rates:
+
+    healthy runs          pages per run, runs paged, warnings per 1,000 rows (a labelled transient excuses a warning within
+                          10 steps of it, never a page)
+    dynamic failures      onset later than the third row: caught by a page, or by any alert, from 2 rows before the onset to
+                          the end of the labelled events; delay in rows; alerts before that are false
+    wrong from the start  onset within the first three rows: caught by any alert
+
+Beside the engine stand dummies that know nothing: without them no rate means much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tocsin import readers
+from tocsin_detectors.alerts import AlertEvent, IncidentEvent, Severity
+from tocsin_detectors.engine import Engine
+from tocsin_detectors.entries import RunConfig, StepVector
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass
+class LabelledRun:
+    """A run with what somebody saw in it by eye."""
+
+    name: str
+    label: str
+    vectors: list[StepVector]
+    config: RunConfig = field(default_factory=RunConfig)
+    events: list[dict[str, object]] = field(default_factory=list)
+    fragment: bool = False
+
+    @property
+    def rows(self) -> dict[int, int]:
+        return {step: row for row, step in enumerate(dict.fromkeys(vector.step for vector in self.vectors))}
+
+
+@dataclass
+class Said:
+    """What a detector said: rows and steps of pages and of warnings, with a name."""
+
+    pages: list[tuple[int, str]] = field(default_factory=list)
+    warnings: list[tuple[int, str]] = field(default_factory=list)
+
+
+def tocsin(run: LabelledRun) -> Said:
+    engine = Engine(run.name)
+    engine.feed(run.config)
+    said = Said()
+    paged: set[str] = set()
+    for vector in run.vectors:
+        for event in engine.feed(vector):
+            if isinstance(event, IncidentEvent):
+                if event.incident.severity is Severity.CRITICAL and event.incident.id not in paged:
+                    paged.add(event.incident.id)
+                    said.pages.append((event.step, event.incident.rule))
+            elif isinstance(event, AlertEvent) and event.transition == "fired" and event.alert.severity.rank >= 1:
+                said.warnings.append((event.step, f"{event.alert.rule}:{event.alert.metric}"))
+    return said
+
+
+def never(run: LabelledRun) -> Said:
+    del run
+    return Said()
+
+
+def every_100_rows(run: LabelledRun) -> Said:
+    steps = list(run.rows)[99::100]
+    return Said(pages=[(step, "dummy") for step in steps], warnings=[(step, "dummy") for step in steps])
+
+
+def rolling_z(run: LabelledRun) -> Said:
+    """Mean +- 3 sigma of the last 50 values of each main metric: what most people would write first."""
+    wanted = ("kl", "entropy", "reward", "score/mean", "grad_norm", "response_length/mean", "mean_length", "pg_loss")
+    windows: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=50))
+    said = Said()
+    for vector in run.vectors:
+        for name, value in vector.metrics.items():
+            if not name.endswith(wanted) or not math.isfinite(value):
+                continue
+            window = windows[name]
+            if len(window) >= 10:
+                mean, sigma = statistics.fmean(window), statistics.pstdev(window)
+                if sigma > 0 and abs(value - mean) > 3 * sigma:
+                    said.warnings.append((vector.step, name))
+                    if not said.pages or vector.step - said.pages[-1][0] > 20:
+                        said.pages.append((vector.step, name))
+            window.append(value)
+    return said
+
+
+DETECTORS: dict[str, Callable[[LabelledRun], Said]] = {
+    "tocsin": tocsin,
+    "never": never,
+    "every 100 rows": every_100_rows,
+    "rolling z > 3": rolling_z,
+}
+
+
+def score(runs: Iterable[LabelledRun], detector: Callable[[LabelledRun], Said], *, verbose: bool) -> dict[str, object]:
+    healthy_rows = healthy = paged = pages = warnings = 0
+    dynamic = by_page = by_any = false_alerts = start = start_any = 0
+    delays: list[int] = []
+    for run in runs:
+        if run.label not in ("healthy", "anomalous") or run.fragment:
+            continue
+        said, rows = detector(run), run.rows
+        if run.label == "healthy":
+            healthy += 1
+            healthy_rows += len(rows)
+            pages += len(said.pages)
+            paged += bool(said.pages)
+            loud = [warning for warning in said.warnings if not _excused(run, warning[0])]
+            warnings += len(loud)
+            if verbose and (said.pages or loud):
+                print(f"  healthy   {run.name:52s} {len(rows):5d} rows  pages {said.pages}  warnings {loud[:12]}")
+            continue
+        events = [event for event in run.events if event["severity"] != "transient"]
+        onset_step = min(int(str(event["step_from"])) for event in events)
+        last_step = max(int(str(event["step_to"])) for event in events)
+        onset = _row(rows, onset_step)
+        first, last = onset - 2, _row(rows, last_step)
+        hits_page = [_row(rows, step) for step, _ in said.pages if first <= _row(rows, step) <= last]
+        hits_any = [
+            _row(rows, step) for step, _ in [*said.pages, *said.warnings] if first <= _row(rows, step) <= last
+        ]
+        if onset < 3:
+            start += 1
+            start_any += bool(hits_any)
+            kind = "start"
+        else:
+            dynamic += 1
+            by_page += bool(hits_page)
+            by_any += bool(hits_any)
+            if hits_any:
+                delays.append(min(hits_any) - onset)
+            false_alerts += sum(_row(rows, step) < first for step, _ in said.warnings)
+            kind = "dynamic"
+        if verbose:
+            told = f"page +{min(hits_page) - onset}" if hits_page else "no page"
+            told += f", alert {min(hits_any) - onset:+d}" if hits_any else ", MISSED"
+            print(f"  {kind:9s} {run.name:52s} onset row {onset} step {onset_step}: {told}; pages {said.pages} {said.warnings[:8]}")
+    return {
+        "healthy": healthy,
+        "pages/run": round(pages / max(healthy, 1), 3),
+        "paged": paged,
+        "warn/1000": round(1000 * warnings / max(healthy_rows, 1), 2),
+        "dynamic": dynamic,
+        "by page": by_page,
+        "by any": by_any,
+        "delay": statistics.median(delays) if delays else None,
+        "false before": false_alerts,
+        "from start": start,
+        "start any": start_any,
+    }
+
+
+def _row(rows: dict[int, int], step: int) -> int:
+    """The row of a step, or of the last logged one before it."""
+    return rows[step] if step in rows else max((row for at, row in rows.items() if at <= step), default=0)
+
+
+def _excused(run: LabelledRun, step: int) -> bool:
+    return any(
+        event["severity"] == "transient" and int(str(event["step_from"])) - 10 <= step <= int(str(event["step_to"])) + 10
+        for event in run.events
+    )
+
+
+def load_corpus(folder: Path) -> list[LabelledRun]:
+    """Runs in the format of an index.json with one JSONL file per entry."""
+    runs = []
+    for entry in json.loads((folder / "index.json").read_text()):
+        path = folder / entry.get("file", f"{entry['id'] if 'id' in entry else entry['name']}.jsonl.gz")
+        vectors = [StepVector(vector.step, vector.metrics, vector.time) for vector in readers.read(path)]
+        runs.append(
+            LabelledRun(
+                name=entry.get("id") or entry["name"],
+                label=entry["label"],
+                vectors=vectors,
+                config=RunConfig(framework=None),
+                events=entry["events"],
+                fragment=entry.get("fragment", False),
+            )
+        )
+    return runs
+
+
+def load_recorded(folder: Path) -> list[LabelledRun]:
+    """The project's own recorded runs: their collapse begins at a known step and lasts."""
+    runs = []
+    for entry in json.loads((folder / "index.json").read_text()):
+        vectors = [StepVector(vector.step, vector.metrics, vector.time) for vector in readers.read(folder / entry["file"])]
+        onset = entry["onset_step"]
+        events = [] if onset is None else [{"step_from": onset, "step_to": vectors[-1].step, "severity": "lasting"}]
+        label = "healthy" if entry["label"] == "healthy" else "anomalous"
+        runs.append(LabelledRun(entry["name"], label, vectors, RunConfig(**entry["config"]), events))
+    return runs
+
+
+def show(title: str, runs: list[LabelledRun], *, verbose: bool) -> None:
+    print(f"\n{title}: {len(runs)} runs")
+    rows = {name: score(runs, detector, verbose=verbose and name == "tocsin") for name, detector in DETECTORS.items()}
+    columns = list(next(iter(rows.values())))
+    print(f"{'detector':16s}" + "".join(f"{column:>13s}" for column in columns))
+    for name, row in rows.items():
+        print(f"{name:16s}" + "".join(f"{row[column]!s:>13s}" for column in columns))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "corpus", help="folder with an index.json")
+    parser.add_argument("--runs", type=Path, default=ROOT / "tests" / "data" / "runs", help="the project's recorded runs")
+    parser.add_argument("--verbose", action="store_true", help="name every hit, miss and false alarm")
+    arguments = parser.parse_args()
+    if (arguments.corpus / "index.json").exists():
+        show("corpus", load_corpus(arguments.corpus), verbose=arguments.verbose)
+    else:
+        print(f"no corpus at {arguments.corpus}: skipped (give --corpus)")
+    if (arguments.runs / "index.json").exists():
+        show("recorded runs", load_recorded(arguments.runs), verbose=arguments.verbose)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Tocsin's detectors: pure functions of a run's log. No clock, no I/O."""

@@ -1,0 +1,223 @@
+"""What the engine says: alerts, incidents, and the events that tell of their changes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from tocsin_detectors.entries import number_from_json, number_to_json
+
+__all__ = [
+    "Alert",
+    "AlertEvent",
+    "Event",
+    "Evidence",
+    "Incident",
+    "IncidentEvent",
+    "Severity",
+    "State",
+    "Transition",
+    "alert_from_json",
+    "alert_to_json",
+    "derive_id",
+    "incident_from_json",
+    "incident_to_json",
+]
+
+
+class Severity(StrEnum):
+    """How urgent an alert is; the order of the members is the order of urgency."""
+
+    INFO = "info"  # worth a look
+    WARNING = "warning"  # look today
+    CRITICAL = "critical"  # page somebody: the run is being lost
+
+    @property
+    def rank(self) -> int:
+        return list(Severity).index(self)
+
+
+class State(StrEnum):
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
+class Transition(StrEnum):
+    FIRED = "fired"  # began to fire
+    ESCALATED = "escalated"  # its severity rose
+    GREW = "grew"  # an incident got another member
+    RESOLVED = "resolved"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The arithmetic that fired, in the metric's own unit.
+
+    Attributes:
+        value: the observed value at the step of firing. May be NaN or infinite for data-quality rules.
+        baseline: what was normal before (None where the rule needs no baseline).
+        score: the test statistic in the algorithm's own unit (robust z, ratio, share ...), None if there is none.
+        limit: the value of the metric beyond which this counts as abnormal.
+        window: number of values the baseline was made of.
+        detail: the same in one sentence.
+    """
+
+    value: float
+    baseline: float | None = None
+    score: float | None = None
+    limit: float | None = None
+    window: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One firing of a rule on one metric of one attempt of a run.
+
+    Attributes:
+        id: derived from (run, attempt, rule, metric, onset step): the same after every replay.
+        metric: canonical name; ``source`` is the name that the trainer used.
+        onset_step: first step at which the sign showed; ``fired_step``: the step at which it was sure enough to say so.
+        resolved_step: step at which it ended.
+        reason: why it ended: "recovered", "new level", "resumed", "rebaselined" or "reconfigured".
+        incident: id of the incident it belongs to.
+        summary: one line: what, where, since when, the numbers.
+        meaning: what it means for the run.
+        remedies: what to do, most helpful first.
+    """
+
+    id: str
+    run: str
+    attempt: int
+    rule: str
+    family: str
+    severity: Severity
+    metric: str
+    source: str
+    onset_step: int
+    fired_step: int
+    evidence: Evidence
+    summary: str
+    meaning: str
+    remedies: tuple[str, ...]
+    state: State = State.FIRING
+    incident: str = ""
+    resolved_step: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Alerts of one attempt that began together: one message, not five.
+
+    Attributes:
+        rule: "model_collapse" once enough families broke together, else the rule of the first member.
+        title: one line for people.
+        severity: the highest of its members, critical for a model collapse.
+        first_sign: id of the member with the earliest onset.
+        onset_step: that member's onset step.
+        last_good_step: last step before the onset: the checkpoint to go back to. None if it was wrong from the start.
+        members: alert ids in order of onset.
+    """
+
+    id: str
+    run: str
+    attempt: int
+    rule: str
+    title: str
+    severity: Severity
+    onset_step: int
+    first_sign: str
+    last_good_step: int | None
+    members: tuple[str, ...]
+    meaning: str
+    remedies: tuple[str, ...]
+    state: State = State.FIRING
+    opened_step: int = 0
+    resolved_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlertEvent:
+    """An alert after a change. ``step`` and ``time`` are those of the vector that caused it."""
+
+    transition: Transition
+    alert: Alert
+    step: int
+    time: float | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{self.alert.id}-{self.transition}-{self.alert.severity}"
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentEvent:
+    """An incident after a change. Emitted after the events of the alerts that caused it."""
+
+    transition: Transition
+    incident: Incident
+    step: int
+    time: float | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{self.incident.id}-{self.transition}-{self.incident.severity}-{len(self.incident.members)}"
+
+
+Event: TypeAlias = AlertEvent | IncidentEvent
+
+
+def derive_id(*parts: object) -> str:
+    """A short stable id of its parts: 16 hex digits, the same on every machine and after every replay."""
+    return hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).hexdigest()
+
+
+def alert_to_json(alert: Alert) -> dict[str, Any]:
+    """An alert as a strict-JSON mapping; inverse of :func:`alert_from_json`."""
+    data = asdict(alert)
+    data["evidence"] = {
+        name: number_to_json(value) if isinstance(value, float) else value for name, value in data["evidence"].items()
+    }
+    data["remedies"] = list(alert.remedies)
+    return data
+
+
+def alert_from_json(data: dict[str, Any]) -> Alert:
+    """The alert that :func:`alert_to_json` wrote."""
+    evidence: dict[str, Any] = {
+        name: number_from_json(value) if name != "detail" and isinstance(value, str) else value
+        for name, value in data["evidence"].items()
+    }
+    return Alert(
+        **{
+            **data,
+            "severity": Severity(data["severity"]),
+            "state": State(data["state"]),
+            "evidence": Evidence(**evidence),
+            "remedies": tuple(data["remedies"]),
+        }
+    )
+
+
+def incident_to_json(incident: Incident) -> dict[str, Any]:
+    """An incident as a strict-JSON mapping; inverse of :func:`incident_from_json`."""
+    data = asdict(incident)
+    data["members"] = list(incident.members)
+    data["remedies"] = list(incident.remedies)
+    return data
+
+
+def incident_from_json(data: dict[str, Any]) -> Incident:
+    """The incident that :func:`incident_to_json` wrote."""
+    return Incident(
+        **{
+            **data,
+            "severity": Severity(data["severity"]),
+            "state": State(data["state"]),
+            "members": tuple(data["members"]),
+            "remedies": tuple(data["remedies"]),
+        }
+    )

@@ -1,0 +1,10 @@
+"""The online tests: one file each, all alike. They know numbers and no RL."""
+
+from tocsin_detectors.algorithms.base import Algorithm, Direction, Point, Reading, Test
+from tocsin_detectors.algorithms.bound import Bound
+from tocsin_detectors.algorithms.drawdown import Drawdown
+from tocsin_detectors.algorithms.level_shift import LevelShift
+from tocsin_detectors.algorithms.plateau import Plateau
+from tocsin_detectors.algorithms.trend import Trend
+
+__all__ = ["Algorithm", "Bound", "Direction", "Drawdown", "LevelShift", "Plateau", "Point", "Reading", "Test", "Trend"]

@@ -1,0 +1,100 @@
+"""What every algorithm is: an online test over a series, one value at a time, with its evidence."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from tocsin_detectors.series import Series
+
+__all__ = ["Algorithm", "Direction", "Point", "Reading", "Test"]
+
+Direction = Literal["up", "down", "both"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The newest value of a series, not yet part of its baseline.
+
+    Attributes:
+        row: number of the run's logged step, counted from 0; steps may be several apart.
+        step: the trainer's step.
+        value: finite, in the metric's unit.
+        x: the same on the series' scale.
+        pretraining: only the critic is being trained so far (seen from the data: no actor metric has come yet).
+    """
+
+    row: int
+    step: int
+    value: float
+    x: float
+    pretraining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an algorithm says of one value.
+
+    Attributes:
+        sign: the value is abnormal.
+        clear: the value is back to normal. Neither sign nor clear: in between, which keeps an alert as it is
+            (hysteresis).
+        severe: abnormal beyond any doubt.
+        baseline: what was normal, in the metric's unit.
+        score: the test statistic.
+        limit: value of the metric beyond which it is abnormal.
+        window: number of values behind the baseline.
+        onset: step at which the change began, if the algorithm knows it better than "now".
+        detail: the arithmetic in words.
+    """
+
+    sign: bool
+    clear: bool = False
+    severe: bool = False
+    baseline: float | None = None
+    score: float | None = None
+    limit: float | None = None
+    window: int | None = None
+    onset: int | None = None
+    detail: str = ""
+
+
+QUIET = Reading(sign=False, clear=True)
+
+
+class Algorithm(ABC):
+    """The running state of one test on one series. Knows numbers, knows no RL."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def update(self, point: Point, series: Series) -> Reading:
+        """Judge the newest value; ``series`` doesn't hold it yet, so its baseline is that of the past."""
+
+    def release(self) -> None:  # noqa: B027 - most have nothing to let go of
+        """The episode is over: let go of what was remembered of its beginning."""
+
+    def restart(self) -> None:
+        """The metric begins anew: forget everything."""
+        self.restore({})
+
+    @abstractmethod
+    def snapshot(self) -> dict[str, Any]:
+        """The state as strict JSON; empty if there is none."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what :meth:`snapshot` gave; an empty mapping is the state of a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Test(ABC):
+    """The parameters of an algorithm, as a rule writes them. ``start()`` makes the running state."""
+
+    __test__: ClassVar[bool] = False  # pytest: not a test case
+
+    @abstractmethod
+    def start(self) -> Algorithm:
+        """A new algorithm with these parameters."""

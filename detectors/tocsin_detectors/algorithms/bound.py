@@ -1,0 +1,82 @@
+"""Bound: a value outside limits that hold from the first step, whatever the run's own history.
+
+    sign:  value > above,  or value < below,  or |value| > beyond
+    severe: farther than `severe`
+
+The only test that sees what is wrong from the start. It lies wherever a level is a matter of taste: reserve it for
+what a formula or long experience fixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tocsin_detectors.algorithms.base import Algorithm, Point, Reading, Test
+from tocsin_detectors.series import Series
+
+__all__ = ["Bound"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound(Test):
+    """Parameters of the bound test, in the metric's unit; give exactly one of the first three.
+
+    Attributes:
+        above: sign when the value is larger.
+        below: sign when the value is smaller.
+        beyond: sign when |value| is larger: a value that should be 0.
+        severe: the limit beyond which there's no doubt, on the same side; None: never severe.
+        skip: values at the start of a run that don't count.
+    """
+
+    above: float | None = None
+    below: float | None = None
+    beyond: float | None = None
+    severe: float | None = None
+    skip: int = 0
+
+    def __post_init__(self) -> None:
+        if sum(limit is not None for limit in (self.above, self.below, self.beyond)) != 1:
+            raise ValueError(f"give exactly one of above, below, beyond: {self}")
+
+    def start(self) -> Algorithm:
+        return _State(self)
+
+
+class _State(Algorithm):
+    __slots__ = ("test",)
+
+    def __init__(self, test: Bound) -> None:
+        self.test = test
+
+    def update(self, point: Point, series: Series) -> Reading:
+        test = self.test
+        if series.count < test.skip:
+            return Reading(sign=False, clear=True)
+        if test.below is not None:
+            # Mirrored, so that one comparison serves all three.
+            value, limit, severe = -point.value, -test.below, None if test.severe is None else -test.severe
+        elif test.above is not None:
+            value, limit, severe = point.value, test.above, test.severe
+        else:
+            value, limit, severe = abs(point.value), test.beyond or 0.0, test.severe
+        if value <= limit:
+            return Reading(sign=False, clear=True)
+        given = test.below if test.below is not None else limit
+        side = "below" if test.below is not None else "above"
+        subject = f"|{point.value:.4g}|" if test.beyond is not None else f"{point.value:.4g}"
+        return Reading(
+            sign=True,
+            severe=severe is not None and value > severe,
+            limit=given,
+            window=1,
+            detail=f"{subject} is {side} {given:.4g}, the limit that holds for every run",
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        del state  # it has none

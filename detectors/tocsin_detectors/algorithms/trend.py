@@ -1,0 +1,129 @@
+"""Trend: a steady rise or fall over many blocks, by Mann-Kendall's test and Theil-Sen's slope.
+
+    blocks    b_1 ... b_n: medians of `block` values each, the last `blocks` of them
+    far:      Mann-Kendall S = sum over i<j of sign(b_j - b_i);  z = (S -+ 1) / sqrt(n (n-1) (2n+5) / 18)  >= z_min
+    large:    Theil-Sen slope (median of all (b_j - b_i) / (j - i)) times n >= log(ratio), or `relative` sizes
+
+Both are of ranks and medians: a spike counts once. Autocorrelation makes the z of Mann-Kendall too large, which is why
+the medians of blocks are tested, and why the change has to be large as well. It lies on a series that is still on its
+way to its level (warm-up), so it waits for `skip` values first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Literal
+
+from tocsin_detectors.algorithms.base import QUIET, Algorithm, Point, Reading, Test
+from tocsin_detectors.series import Series
+
+__all__ = ["Trend"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trend(Test):
+    """Parameters of the trend test.
+
+    Attributes:
+        direction: "up" or "down".
+        z: least Mann-Kendall z, > 0.
+        ratio: least factor over the blocks on a symlog scale, > 1.
+        relative: least change in sizes of the level on another scale, > 0.
+        block: values per block, >= 3.
+        blocks: blocks looked at, 6 to 40.
+        skip: values at the start of a run that don't count.
+        magnitude: look at |value| (for estimates that may be of either sign).
+    """
+
+    direction: Literal["up", "down"] = "up"
+    z: float = 3.3
+    ratio: float = 3.0
+    relative: float = 0.5
+    block: int = 5
+    blocks: int = 16
+    skip: int = 10
+    magnitude: bool = False
+
+    def __post_init__(self) -> None:
+        if self.z <= 0 or self.ratio <= 1 or self.block < 3 or not 6 <= self.blocks <= 40:
+            raise ValueError(f"out of range: {self}")
+
+    def start(self) -> Algorithm:
+        return _State(self)
+
+
+class _State(Algorithm):
+    __slots__ = ("block", "blocks", "reading", "seen", "steps", "test")
+    block: list[float]
+    blocks: deque[float]
+    steps: deque[int]
+    seen: int
+    reading: Reading
+
+    def __init__(self, test: Trend) -> None:
+        self.test = test
+        self.restore({})
+
+    def update(self, point: Point, series: Series) -> Reading:
+        self.seen += 1
+        if self.seen <= self.test.skip:
+            return QUIET
+        self.block.append(abs(point.x) if self.test.magnitude else point.x)
+        if len(self.block) < self.test.block:
+            return self.reading  # what the last whole block said still holds
+        self.blocks.append(sorted(self.block)[self.test.block // 2])
+        self.steps.append(point.step)
+        self.block = []
+        self.reading = self._judge(series) if len(self.blocks) >= self.test.blocks // 2 else QUIET
+        return self.reading
+
+    def _judge(self, series: Series) -> Reading:
+        blocks = list(self.blocks)
+        n = len(blocks)
+        sign = 1 if self.test.direction == "up" else -1
+        rises = [sign * (later - earlier) for earlier, later in combinations(blocks, 2)]
+        s = sum((rise > 0) - (rise < 0) for rise in rises)
+        z = (s - 1) / math.sqrt(n * (n - 1) * (2 * n + 5) / 18) if s > 0 else 0.0
+        spans = [j - i for i, j in combinations(range(n), 2)]
+        slope = sorted(rise / span for rise, span in zip(rises, spans, strict=True))[len(rises) // 2]
+        change = slope * (n - 1)
+        size = max(map(abs, blocks))
+        needed = math.log(self.test.ratio) if series.scale.kind == "symlog" else self.test.relative * size
+        if z < self.test.z or change < needed:
+            return Reading(sign=False, clear=change < 0.5 * needed)
+        first, last = series.scale.inverse(blocks[0]), series.scale.inverse(blocks[-1])
+        limit = series.scale.inverse(blocks[0] + sign * needed)
+        return Reading(
+            sign=True,
+            severe=change >= 2 * needed,
+            baseline=first,
+            score=z,
+            limit=limit,
+            window=n * self.test.block,
+            onset=self.steps[0],
+            detail=(
+                f"from {first:.4g} to {last:.4g} (medians of {self.test.block} values) over {n * self.test.block} "
+                f"values since step {self.steps[0]}; Mann-Kendall z {z:.1f}; abnormal beyond {limit:.4g}"
+            ),
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        reading = self.reading
+        return {
+            "seen": self.seen,
+            "block": self.block.copy(),
+            "blocks": list(self.blocks),
+            "steps": list(self.steps),
+            "reading": {name: getattr(reading, name) for name in Reading.__dataclass_fields__},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.seen = state.get("seen", 0)
+        self.block = list(state.get("block", ()))
+        self.blocks = deque(state.get("blocks", ()), maxlen=self.test.blocks)
+        self.steps = deque(state.get("steps", ()), maxlen=self.test.blocks)
+        self.reading = Reading(**state["reading"]) if state else QUIET

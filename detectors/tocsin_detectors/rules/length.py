@@ -1,0 +1,55 @@
+"""Lengths of responses. They may go up, down or nowhere: only a sudden change is news."""
+
+from tocsin_detectors.alerts import Severity
+from tocsin_detectors.algorithms import LevelShift
+from tocsin_detectors.rules.base import Rule
+
+RULES = (
+    Rule(
+        name="length_shift",
+        family="length",
+        metrics=("response_length/mean",),
+        tests=(
+            LevelShift("both", z=5, ratio=1.5, absolute=4, local=8, severe_factor=2.5),
+            LevelShift("both", z=3, ratio=1.5, absolute=4, smooth=5, local=16, min_rows=12),
+        ),
+        severity=Severity.WARNING,
+        critical_with=frozenset({"reward", "kl", "entropy"}),
+        title="The responses' length changed suddenly",
+        meaning=(
+            "No direction of the length is bad in itself, but it moves slowly while a policy learns. A jump to the limit "
+            "is mostly endless repetition; a fall to a few tokens, an answer that has been emptied because emptiness "
+            "pays or because the model can't do better any more."
+        ),
+        remedies=(
+            "Read the responses at the onset.",
+            "If they are cut off, look at the truncated share and the length limit (verl data.max_response_length, TRL "
+            "max_completion_length).",
+            "If they have become short, check whether the reward pays for short answers.",
+        ),
+        source="seed: response length",
+    ),
+    Rule(
+        name="truncation_high",
+        family="length",
+        metrics=("response_length/clip_ratio",),
+        # A run may live with nearly every answer at its limit, so the level alone says little: the rise does.
+        tests=(
+            LevelShift("up", z=5, absolute=0.2, local=8),
+            LevelShift("up", z=3, absolute=0.2, smooth=5, local=16, min_rows=12),
+        ),
+        severity=Severity.WARNING,
+        critical_with=frozenset({"reward", "kl", "entropy"}),
+        title="Suddenly many responses are cut off at the length limit",
+        meaning=(
+            "A truncated answer mostly gets no reward whatever it would have become: the reward is poisoned, and what is "
+            "learnt is to be short or to give up."
+        ),
+        remedies=(
+            "Read some of the cut responses: repetition means a collapse, good text means that the limit is too low.",
+            "Raise the limit (verl data.max_response_length, TRL max_completion_length).",
+            "Add an overlong penalty, or mask truncated answers (TRL mask_truncated_completions).",
+        ),
+        source="seed: response length, truncation at 8K, 16K and 32K",
+    ),
+)

@@ -1,0 +1,1 @@
+"""The Tocsin service: everything with a clock or a socket."""
