@@ -134,9 +134,7 @@ def score(runs: Iterable[LabelledRun], detector: Callable[[LabelledRun], Said], 
         onset = _row(rows, onset_step)
         first, last = onset - 2, _row(rows, last_step)
         hits_page = [_row(rows, step) for step, _ in said.pages if first <= _row(rows, step) <= last]
-        hits_any = [
-            _row(rows, step) for step, _ in [*said.pages, *said.warnings] if first <= _row(rows, step) <= last
-        ]
+        hits_any = [_row(rows, step) for step, _ in [*said.pages, *said.warnings] if first <= _row(rows, step) <= last]
         if onset < 3:
             start += 1
             start_any += bool(hits_any)
@@ -152,7 +150,9 @@ def score(runs: Iterable[LabelledRun], detector: Callable[[LabelledRun], Said], 
         if verbose:
             told = f"page +{min(hits_page) - onset}" if hits_page else "no page"
             told += f", alert {min(hits_any) - onset:+d}" if hits_any else ", MISSED"
-            print(f"  {kind:9s} {run.name:52s} onset row {onset} step {onset_step}: {told}; pages {said.pages} {said.warnings[:8]}")
+            print(
+                f"  {kind:9s} {run.name:52s} onset row {onset} step {onset_step}: {told}; pages {said.pages} {said.warnings[:8]}"
+            )
     return {
         "healthy": healthy,
         "pages/run": round(pages / max(healthy, 1), 3),
@@ -175,7 +175,8 @@ def _row(rows: dict[int, int], step: int) -> int:
 
 def _excused(run: LabelledRun, step: int) -> bool:
     return any(
-        event["severity"] == "transient" and int(str(event["step_from"])) - 10 <= step <= int(str(event["step_to"])) + 10
+        event["severity"] == "transient"
+        and int(str(event["step_from"])) - 10 <= step <= int(str(event["step_to"])) + 10
         for event in run.events
     )
 
@@ -203,7 +204,9 @@ def load_recorded(folder: Path) -> list[LabelledRun]:
     """The project's own recorded runs: their collapse begins at a known step and lasts."""
     runs = []
     for entry in json.loads((folder / "index.json").read_text()):
-        vectors = [StepVector(vector.step, vector.metrics, vector.time) for vector in readers.read(folder / entry["file"])]
+        vectors = [
+            StepVector(vector.step, vector.metrics, vector.time) for vector in readers.read(folder / entry["file"])
+        ]
         onset = entry["onset_step"]
         events = [] if onset is None else [{"step_from": onset, "step_to": vectors[-1].step, "severity": "lasting"}]
         label = "healthy" if entry["label"] == "healthy" else "anomalous"
@@ -222,8 +225,12 @@ def show(title: str, runs: list[LabelledRun], *, verbose: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "corpus", help="folder with an index.json")
-    parser.add_argument("--runs", type=Path, default=ROOT / "tests" / "data" / "runs", help="the project's recorded runs")
+    parser.add_argument(
+        "--corpus", type=Path, default=ROOT.parent / "shared" / "corpus", help="folder with an index.json"
+    )
+    parser.add_argument(
+        "--runs", type=Path, default=ROOT / "tests" / "data" / "runs", help="the project's recorded runs"
+    )
     parser.add_argument("--verbose", action="store_true", help="name every hit, miss and false alarm")
     arguments = parser.parse_args()
     if (arguments.corpus / "index.json").exists():

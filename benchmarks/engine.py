@@ -43,7 +43,9 @@ WATCHED = {
     "rollout_corr/k3_kl": 0.0014,
     "training/rollout_probs_diff_mean": 0.003,
 }
-REST = [f"timing_s/stage_{number}" for number in range(40)] + [f"val-aux/source_{number}/reward/mean@8" for number in range(40)]
+REST = [f"timing_s/stage_{number}" for number in range(40)] + [
+    f"val-aux/source_{number}/reward/mean@8" for number in range(40)
+]
 
 
 def rows(count: int) -> list[StepVector]:
@@ -106,7 +108,9 @@ def main() -> None:
     begin = time.perf_counter()
     size = len(json.dumps(engine.snapshot()))
     snapshot_ms = (time.perf_counter() - begin) * 1e3
-    print(f"{arguments.rounds} rounds of {arguments.rows} rows, {len(WATCHED) + len(REST)} metrics a row, {len(engine.rules)} rules")
+    print(
+        f"{arguments.rounds} rounds of {arguments.rows} rows, {len(WATCHED) + len(REST)} metrics a row, {len(engine.rules)} rules"
+    )
     print(f"tocsin   {statistics.median(times['tocsin']):8.1f} us a row (100 metrics)")
     print(f"rlwatch  {statistics.median(times['rlwatch']):8.1f} us a row (5 metrics)")
     print(f"ratio    {statistics.median(ratios):8.2f}  (min {min(ratios):.2f}, max {max(ratios):.2f}); aim: at most 4")

@@ -172,7 +172,7 @@ Event: TypeAlias = AlertEvent | IncidentEvent
 
 def derive_id(*parts: object) -> str:
     """A short stable id of its parts: 16 hex digits, the same on every machine and after every replay."""
-    return hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b("\x1f".join(map(str, parts)).encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 def alert_to_json(alert: Alert) -> dict[str, Any]:

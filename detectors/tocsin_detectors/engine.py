@@ -146,6 +146,8 @@ class Engine:
         self._close_incidents(fold)
         self._ordering.open_attempt(vector)
         self._roster.open_attempt()
+        if STEP_WENT_BACK.name not in self.rules:
+            return
         detail = f"after step {last} came step {vector.step}: attempt {attempt + 1} begins (counted from 0)"
         reading = Reading(sign=True, baseline=float(last or 0), detail=detail)
         name = "training/global_step"

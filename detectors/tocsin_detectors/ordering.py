@@ -128,12 +128,12 @@ class Ordering:
 def _fingerprint(metrics: Mapping[str, float]) -> float:
     """A number that two vectors share only if they say the same: the exact sum of the finite values, in any order."""
     try:
-        total = math.fsum(metrics.values())
+        total = math.fsum(sorted(metrics.values()))  # whether a sum overflows on its way depends on the order
     except (ValueError, OverflowError):  # infinities of both signs, or a sum beyond the range
         total = math.nan
     if total - total == 0.0:
         return total
     try:
-        return math.fsum(value for value in metrics.values() if math.isfinite(value))
+        return math.fsum(sorted(value for value in metrics.values() if math.isfinite(value)))
     except OverflowError:
         return 0.0

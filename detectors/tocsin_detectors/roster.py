@@ -97,9 +97,10 @@ class Roster:
         return updates
 
     def open_attempt(self) -> None:
-        """Steps begin anew."""
+        """Steps begin anew, and so do the checks for finite values: the alerts of the last attempt are over."""
         for slot in self._slots.values():
             slot.last_step = -1
+            slot.nan_watch = None
 
     def watched(self) -> list[Slot]:
         """The slots that rules watch, by canonical name."""
@@ -141,8 +142,11 @@ class Roster:
         family = "" if resolved.metric is None else resolved.metric.family
         if resolved.canonical in self._owners:
             # A second voice on a metric that has one keeps its own name, and the data-quality checks.
-            slot = Slot(name, name, family, Resolved(name, None), framework)
-            self._owners.setdefault(name, slot)
+            own = name
+            while own in self._owners:  # the canonical name itself came after an alias of it
+                own += " (again)"
+            slot = Slot(name, own, family, Resolved(name, None), framework)
+            self._owners[own] = slot
         else:
             slot = Slot(name, resolved.canonical, family, resolved, framework)
             self._owners[resolved.canonical] = slot
@@ -169,6 +173,7 @@ class Roster:
             if other in self._owners:
                 owner = self._owners[other]
                 owner.watches = [watch for watch in owner.watches if watch.rule is not rule or watch.severity]
+                owner.skip_zero = any(watch.rule.skip_zero for watch in owner.watches)
         return False
 
     def _note_phase(self) -> None:

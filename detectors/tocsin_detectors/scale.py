@@ -8,6 +8,9 @@ from typing import Literal
 
 __all__ = ["Scale"]
 
+# Values beyond are all alike absurd: sums, differences and logarithms of what is left stay within the float range.
+LARGEST = 1e100
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -24,7 +27,8 @@ class Scale:
     linear: float = 1.0
 
     def transform(self, value: float) -> float:
-        """A finite value of the metric in the unit of the scale."""
+        """A finite value of the metric in the unit of the scale; values beyond 1e100 count as 1e100."""
+        value = min(max(value, -LARGEST), LARGEST) + 0.0  # the sum makes -0.0 the 0.0 that it equals
         if self.kind == "symlog":
             return math.copysign(math.log1p(abs(value) / self.linear), value)
         return value  # shares stay as they are: an absolute difference of shares is what counts

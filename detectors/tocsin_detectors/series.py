@@ -19,6 +19,8 @@ __all__ = ["Baseline", "Series"]
 
 WINDOW = 64  # ordinary values that make a baseline: long against noise, short against the drift of a healthy run
 PATIENCE = 24  # suspects in a row that become the new level
+FEWEST = 6  # values before any can be a suspect
+HABIT = 4  # far values among the last 32, apart from the present run of them, that make far values ordinary
 SUSPECT_Z = 5.0  # robust z from which a value is a suspect
 MAD_TO_SIGMA = 1.4826  # makes the median absolute deviation of normal noise its standard deviation
 TAILS_TO_SIGMA = 2.563  # 90th minus 10th percentile of normal noise in standard deviations
@@ -55,8 +57,8 @@ class Baseline:
         """The baseline of a sorted window; whoever keeps it while the window changes asks for its spread first."""
         count = len(order)
         median = order[count // 2] if count % 2 else 0.5 * (order[count // 2 - 1] + order[count // 2])
-        # Of a series around 0 either tail may be the larger one.
-        tail = count // 10
+        # Of a series around 0 either tail may be the larger one. Of few values the outermost may be a first outlier.
+        tail = max(count // 10, 1) if count >= 5 else 0
         low, high = order[tail], order[-1 - tail]
         baseline = cls(median, None, count, max(abs(median), abs(low), abs(high)))
         floor = FLOORS[scale.kind] * (baseline.size if scale.kind == "linear" else 1.0)
@@ -89,7 +91,7 @@ class Series:
             is a log ratio), "logit" for fractions in [0, 1], "linear" for the rest.
     """
 
-    __slots__ = ("_baseline", "_order", "_window", "count", "last", "last_step", "recent", "scale", "suspects")
+    __slots__ = ("_baseline", "_far", "_order", "_window", "count", "last", "last_step", "recent", "scale", "suspects")
 
     def __init__(self, scale: Scale) -> None:
         self.scale = scale
@@ -98,6 +100,7 @@ class Series:
         self.last_step = -1
         self.recent: deque[float] = deque(maxlen=RECENT)  # untransformed
         self.suspects: list[float] = []
+        self._far = 0  # which of the last 32 values were far off, as bits, the newest lowest
         self._window: deque[float] = deque()
         self._order: list[float] = []  # the window, sorted
         self._baseline: Baseline | None = None
@@ -115,25 +118,30 @@ class Series:
         self.last = value
         self.last_step = step
         self.recent.append(value)
-        if len(self._order) >= 8 and self._is_far(x):
-            if self.suspects and (self.suspects[-1] > self._order[-1]) != (x > self._order[-1]):
-                self.suspects.clear()  # the other side: no level, just noise
-            self.suspects.append(x)
-            if len(self.suspects) < PATIENCE:
-                return
-            window, self.suspects = self.suspects, []
+        far = len(self._order) >= FEWEST and self._is_far(x)
+        # Far values that keep coming and going are no shift but the way this metric is (two modes, heavy tails): they
+        # belong to its baseline. Only those before the present run of far ones count, since that may be a shift.
+        before = self._far >> (~self._far & (self._far + 1)).bit_length() - 1
+        self._far = (self._far << 1 | far) & 0xFFFFFFFF
+        if not far or before.bit_count() >= HABIT:
+            self.suspects.clear()
+            self._admit(x)
+            return
+        if self.suspects and (self.suspects[-1] > self._order[-1]) != (x > self._order[-1]):
+            self.suspects.clear()  # the other side: no level, just noise
+        self.suspects.append(x)
+        if len(self.suspects) >= PATIENCE:
+            window = self.suspects.copy()
             self.restart()
             for level in window:
                 self._admit(level)
-            return
-        self.suspects.clear()
-        self._admit(x)
 
     def restart(self) -> None:
         """Forget what is normal: the metric begins anew (change of temperature, phase, "new normal")."""
         self._window.clear()
         self._order.clear()
         self.suspects.clear()
+        self._far = 0
         self._baseline = None
 
     def smoothed(self, rows: int) -> float:
@@ -151,6 +159,7 @@ class Series:
             "last_step": self.last_step,
             "recent": list(self.recent),
             "suspects": self.suspects.copy(),
+            "far": self._far,
             "window": list(self._window),
         }
 
@@ -161,6 +170,7 @@ class Series:
         self.last_step = state["last_step"]
         self.recent = deque(state["recent"], maxlen=RECENT)
         self.suspects = list(state["suspects"])
+        self._far = state["far"]
         self._window = deque(state["window"])
         self._order = sorted(self._window)
         self._baseline = None

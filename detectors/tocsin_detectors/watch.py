@@ -58,7 +58,7 @@ class Watch:
             if reading.sign:
                 if conditions and not all(map(holds, conditions)):
                     continue
-                if sign is None or (reading.severe and not sign.severe):
+                if sign is None or ((reading.sure, reading.severe) > (sign.sure, sign.severe)):
                     sign = reading
             elif not reading.clear:
                 clear = False
@@ -75,7 +75,7 @@ class Watch:
                 return None
             self._sign_steps.append(step)
             self._signs = self._mask.bit_count()
-            if self._signs < rule.signs:
+            if self._signs < rule.signs and not reading.sure:
                 return None
             first = self._sign_steps[-self._signs]
             self.onset_step = first if reading.onset is None else min(first, reading.onset)

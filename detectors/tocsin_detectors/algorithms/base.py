@@ -42,6 +42,7 @@ class Reading:
         clear: the value is back to normal. Neither sign nor clear: in between, which keeps an alert as it is
             (hysteresis).
         severe: abnormal beyond any doubt.
+        sure: a sign that was judged over several values already, and needs no second one beside it.
         baseline: what was normal, in the metric's unit.
         score: the test statistic.
         limit: value of the metric beyond which it is abnormal.
@@ -53,6 +54,7 @@ class Reading:
     sign: bool
     clear: bool = False
     severe: bool = False
+    sure: bool = False
     baseline: float | None = None
     score: float | None = None
     limit: float | None = None

@@ -41,7 +41,7 @@ class Drawdown(Test):
     min_rows: int = 20
 
     def __post_init__(self) -> None:
-        if self.share <= 0 or self.z <= 0 or not 3 <= self.smooth <= 15:
+        if self.share <= 0 or self.z <= 0 or not 3 <= self.smooth <= 15 or self.smooth % 2 == 0:
             raise ValueError(f"out of range: {self}")
 
     def start(self) -> Algorithm:
@@ -93,6 +93,7 @@ class _State(Algorithm):
         score = fall / noise if noise > 0 else None
         return Reading(
             sign=True,
+            sure=True,
             baseline=best,
             score=score,
             limit=limit,

@@ -142,6 +142,7 @@ class _State(Algorithm):
         return Reading(
             sign=True,
             severe=severe,
+            sure=self.test.smooth > 1,
             baseline=level,
             score=score,
             limit=limit,

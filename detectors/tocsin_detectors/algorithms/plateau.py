@@ -42,7 +42,7 @@ class Plateau(Test):
     settle: int = 24
 
     def __post_init__(self) -> None:
-        if self.ratio <= 1 or self.z <= 0 or not 3 <= self.smooth <= 15:
+        if self.ratio <= 1 or self.z <= 0 or not 3 <= self.smooth <= 15 or self.smooth % 2 == 0:
             raise ValueError(f"out of range: {self}")
 
     def start(self) -> Algorithm:
@@ -103,8 +103,10 @@ class _State(Algorithm):
         plateau, now = series.scale.inverse(self.plateau), series.scale.inverse(level)
         limit = series.scale.inverse(self.plateau + needed)
         learned = "end of the critic's pretraining" if self.pretrained else "lowest settled level"
+        times = f", {now / plateau:.3g} times" if plateau > 0 else ""
         return Reading(
             sign=True,
+            sure=True,
             severe=rise >= 2 * needed,
             baseline=plateau,
             score=rise / self.spread,
@@ -112,7 +114,7 @@ class _State(Algorithm):
             window=self.test.smooth,
             detail=(
                 f"median of the last {self.test.smooth} values {now:.4g}, against a plateau of {plateau:.4g} "
-                f"({learned}), {now / plateau:.3g} times; abnormal above {limit:.4g}"
+                f"({learned}){times}; abnormal above {limit:.4g}"
             ),
         )
 

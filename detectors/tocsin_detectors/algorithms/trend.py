@@ -99,6 +99,7 @@ class _State(Algorithm):
         limit = series.scale.inverse(blocks[0] + sign * needed)
         return Reading(
             sign=True,
+            sure=True,
             severe=change >= 2 * needed,
             baseline=first,
             score=z,

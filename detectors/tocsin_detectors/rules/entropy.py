@@ -39,6 +39,7 @@ RULES = (
         tests=(
             LevelShift("up", z=6, ratio=1.6, absolute=0.1, local=8, severe_factor=3.0),
             LevelShift("up", z=3, ratio=1.6, absolute=0.1, smooth=5, local=16, min_rows=12),
+            LevelShift("up", z=2, ratio=3.0, absolute=0.3, smooth=5, min_rows=12),
         ),
         severity=Severity.WARNING,
         critical_with=frozenset({"reward", "kl", "length"}),

@@ -20,7 +20,7 @@ RULES = (
         # From 1.2e-3 to 2.1e-3 over a long run is what a healthy dense model does.
         tests=(
             LevelShift("up", z=5, ratio=2.0, absolute=0.002, local=8),
-            LevelShift("up", z=3, ratio=2.0, absolute=0.002, smooth=5, local=16, min_rows=12),
+            LevelShift("up", z=3, ratio=2.0, absolute=0.002, smooth=5, min_rows=12),
             Trend("up", z=3.3, ratio=4.0, block=4, blocks=12, skip=8),
         ),
         severity=Severity.WARNING,

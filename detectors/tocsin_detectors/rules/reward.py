@@ -16,9 +16,12 @@ RULES = (
         tests=(
             LevelShift("down", z=4, relative=0.35, local=8),
             LevelShift("down", z=3, relative=0.35, smooth=5, min_rows=12),
+            LevelShift("down", z=2, relative=0.7, smooth=5, min_rows=12),
             Drawdown(share=0.6, z=3, smooth=15, min_rows=30),
         ),
         severity=Severity.WARNING,
+        signs=3,
+        among=4,
         critical_after=10,
         critical_with=frozenset({"kl", "entropy", "gradient", "actor", "length"}),
         title="The reward fell",

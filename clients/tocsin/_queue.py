@@ -1,0 +1,117 @@
+"""The bounded queue between the trainer's threads and the sender."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["Held", "Queue", "Wake"]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A vector as the trainer logged it, not yet turned into numbers.
+
+    Attributes:
+        step: as given, or the run's own count.
+        metrics: copy made by :func:`tocsin._values.hold`.
+        time: Unix time in seconds as given, or None.
+        logged: Unix time in seconds of the call.
+        sequence: unique to this vector within the process.
+        size: estimate of the bytes it holds.
+    """
+
+    step: object
+    metrics: dict[str, object]
+    time: object
+    logged: float
+    sequence: int
+    size: int
+
+
+class Wake(NamedTuple):
+    """Why the sender was woken: vectors that arrived, and whether someone waits for the queue to drain."""
+
+    arrived: list[Held]
+    hurry: bool
+
+
+class Queue:
+    """Counts every vector from ``put`` until ``release``, so its bounds hold for those that the sender keeps too."""
+
+    def __init__(self, max_vectors: int, max_bytes: int) -> None:
+        # A Condition's lock is re-entrant: a signal handler may log while its own thread is in here.
+        self._changed = threading.Condition()
+        self._inbox: deque[Held] = deque()
+        self._max_vectors = max_vectors
+        self._max_bytes = max_bytes
+        self._closed = False
+        self._hurry = False
+        self._working = False
+        self.count = 0
+        self.size = 0
+
+    def put(self, held: Held) -> bool:
+        """Adds a vector without waiting; False if the queue is full."""
+        with self._changed:
+            if self.count >= self._max_vectors or self.size + held.size > self._max_bytes:
+                return False
+            self._inbox.append(held)
+            self.count += 1
+            self.size += held.size
+            self._changed.notify()
+            return True
+
+    def claim(self) -> bool:
+        """True for the one caller that has to start the sender, False while one works."""
+        if self._working:
+            return False
+        with self._changed:
+            claimed = not self._working
+            self._working = True
+            return claimed
+
+    def disclaim(self) -> None:
+        """The sender has ended (or did not start): the next ``claim`` starts another."""
+        with self._changed:
+            self._working = False
+
+    def wait(self, timeout: float | None) -> Wake | None:
+        """The sender's wait until something arrives, ``close`` is called or ``timeout`` seconds have passed.
+
+        Returns:
+            None if the queue was closed and is drained: the sender is to end and has been disclaimed.
+        """
+        with self._changed:
+            if not (self._inbox or self._hurry or self._drained()):
+                self._changed.wait(timeout)
+            if self._drained():
+                self._closed = self._hurry = self._working = False
+                return None
+            wake = Wake(list(self._inbox), self._hurry)
+            self._inbox.clear()
+            self._hurry = False
+            return wake
+
+    def resize(self, change: int) -> None:
+        """Corrects the estimated bytes of a vector once they are known."""
+        with self._changed:
+            self.size += change
+
+    def release(self, count: int, size: int) -> None:
+        """Forgets vectors that were delivered or dropped."""
+        with self._changed:
+            self.count -= count
+            self.size -= size
+
+    def close(self) -> None:
+        """Asks the sender to hurry and to end once all is sent; a later ``put`` still counts."""
+        with self._changed:
+            if self._working:
+                self._closed = self._hurry = True
+                self._changed.notify_all()
+
+    def _drained(self) -> bool:
+        return self._closed and not self.count

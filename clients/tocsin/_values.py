@@ -1,0 +1,158 @@
+"""What a trainer passes as metrics: kept cheaply on its thread, turned into numbers on ours."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, SupportsIndex
+
+from tocsin._numbers import LONGEST, number
+
+__all__ = ["MOST_METRICS", "Numbers", "Refused", "flat", "hold", "hold_value", "numbers", "whole"]
+
+MOST_METRICS = 10_000
+"""A vector with more metrics than this is refused as a whole."""
+
+# Immutable, and no device behind them; numpy's float64 is a float.
+_PLAIN = (float, int, type(None))
+_DEEPEST = 8
+# Rough bytes that one metric costs in memory and on the wire beside its name.
+_METRIC_SIZE = 96
+
+
+class Refused(NamedTuple):
+    """Stands for a value that can't be one number, so that the value itself isn't kept alive."""
+
+    kind: str
+
+
+class Numbers(NamedTuple):
+    """The metrics of one vector: the numbers by name, and of what type the refused ones were."""
+
+    metrics: dict[str, float]
+    refused: dict[str, str]
+
+
+def flat(metrics: Mapping[str, object], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, object]]:
+    """Names and values, with the names in nested mappings joined by "/"."""
+    # list() of a dict's items is one step for other threads: they can't change it meanwhile.
+    for key, value in list(metrics.items()):
+        name = prefix + _name(key)
+        if isinstance(value, _PLAIN) or not isinstance(value, Mapping):
+            yield name, value
+        elif depth < _DEEPEST:
+            yield from flat(value, f"{name}/", depth + 1)
+        else:
+            yield name, Refused("mapping nested too deeply")
+
+
+def _name(key: object) -> str:
+    if isinstance(key, str):
+        return key
+    try:
+        return str(key)
+    except Exception:  # noqa: BLE001 a foreign object may raise anything
+        return f"({type(key).__name__})"
+
+
+def hold(metrics: Mapping[str, object]) -> tuple[dict[str, object], int]:
+    """A flat copy of ``metrics`` that later changes by the trainer don't reach, and about how many bytes it holds.
+
+    Runs on the trainer's thread: a few microseconds, no device synchronisation. A tensor of one element is detached
+    (its graph can go) and cloned; what can't be one number is replaced by :class:`Refused`. Stops after
+    MOST_METRICS + 1 metrics.
+    """
+    held: dict[str, object] = {}
+    names = 0
+    for key, value in list(metrics.items()):
+        if isinstance(value, _PLAIN) and isinstance(key, str):
+            # Nearly every metric of nearly every vector: not worth a generator.
+            held[key] = value
+            names += len(key)
+        else:
+            for name, inner in flat({key: value}):
+                held[name] = hold_value(inner)
+                names += len(name)
+                if len(held) > MOST_METRICS:
+                    break
+        if len(held) > MOST_METRICS:
+            break
+    return held, names + _METRIC_SIZE * len(held)
+
+
+def hold_value(value: object) -> object:
+    """What to keep of one value until the sender's thread reads it."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST else Refused("long text")
+    if isinstance(value, Refused):
+        return value
+    try:
+        return _held_object(value)
+    except Exception:  # noqa: BLE001 a foreign object may raise anything
+        return Refused(type(value).__name__)
+
+
+def _held_object(value: object) -> object:
+    if not (hasattr(value, "item") or hasattr(value, "__float__")) or _elements(value) != 1:
+        return Refused(type(value).__name__)
+    if type(value).__module__ == "numpy" and hasattr(value, "item"):
+        return value.item()
+    if hasattr(value, "placements") and hasattr(value, "to_local"):
+        # Reading a sharded tensor is a collective operation: in a thread of one rank it would hang the training.
+        if not all(placement.is_replicate() for placement in value.placements):
+            return Refused("sharded tensor, log its full_tensor()")
+        value = value.to_local()
+    detach = getattr(value, "detach", None)
+    return detach().clone() if callable(detach) else value
+
+
+def _elements(value: object) -> object:
+    """How many numbers an array or tensor holds; 1 for what has no size. Never looks at the data."""
+    count = getattr(value, "numel", None)
+    if count is None:
+        count = getattr(value, "size", 1)
+    return count() if callable(count) else count
+
+
+def numbers(held: Mapping[str, object]) -> Numbers:
+    """The metrics of a flat mapping as numbers.
+
+    Runs on the sender's thread: reading a device tensor waits for the device.
+    """
+    result = Numbers({}, {})
+    for name, value in held.items():
+        try:
+            result.metrics[name] = _scalar(value)
+        except Exception:  # noqa: BLE001 a foreign object may raise anything
+            result.refused[name] = value.kind if isinstance(value, Refused) else type(value).__name__
+    return result
+
+
+def _scalar(value: object) -> float:
+    if value is None or isinstance(value, (int, float, str)):
+        return number(value)
+    item = getattr(value, "item", None)
+    if callable(item):
+        return number(item())
+    convert = getattr(value, "__float__", None)
+    if callable(convert):
+        return number(convert())
+    raise ValueError("not a number")
+
+
+def whole(value: object) -> int:
+    """A step given as an integer of any library, or as a whole float.
+
+    Raises:
+        ValueError: it is no whole number >= 0.
+    """
+    item = getattr(value, "item", None)
+    if callable(item):
+        value = item()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, SupportsIndex) or operator.index(value) < 0:
+        raise ValueError("a step must be a whole number >= 0")
+    return operator.index(value)

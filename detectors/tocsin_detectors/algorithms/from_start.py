@@ -1,0 +1,99 @@
+"""From start: the level is but a fraction, or a multiple, of what it was when the run began.
+
+    early = median of the first `early` values (after `skip`),  level = median of the last `smooth` values
+    sign:  level <= early * ratio  (ratio < 1),  or  level >= early * ratio  (ratio > 1)
+
+For what has a natural level that only a fault takes away, such as the spread of a group's rewards. It lies where the
+start is no level at all: on what has to change as the run learns.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tocsin_detectors.algorithms.base import QUIET, Algorithm, Point, Reading, Test
+from tocsin_detectors.series import Series
+
+__all__ = ["FromStart"]
+
+
+@dataclass(frozen=True, slots=True)
+class FromStart(Test):
+    """Parameters of the from-start test, for positive metrics.
+
+    Attributes:
+        ratio: of the level to the early one, beyond which it is abnormal; > 0, not 1.
+        early: values that make the early level, >= 3.
+        smooth: values that make the level (odd), 3 to 15.
+        skip: values at the start of a run that don't count.
+    """
+
+    ratio: float = 0.1
+    early: int = 20
+    smooth: int = 9
+    skip: int = 0
+
+    def __post_init__(self) -> None:
+        if self.ratio <= 0 or self.ratio == 1 or self.early < 3 or not 3 <= self.smooth <= 15 or self.skip < 0:
+            raise ValueError(f"out of range: {self}")
+
+    def start(self) -> Algorithm:
+        return _State(self)
+
+
+class _State(Algorithm):
+    __slots__ = ("early", "first", "seen", "test", "values")
+    seen: int
+    first: list[float]
+    early: float | None
+    values: deque[float]
+
+    def __init__(self, test: FromStart) -> None:
+        self.test = test
+        self.restore({})
+
+    def update(self, point: Point, series: Series) -> Reading:
+        del series  # it compares with the run's start, not with its recent past
+        test = self.test
+        self.seen += 1
+        if self.seen <= test.skip:
+            return QUIET
+        if self.early is None:
+            self.first.append(point.value)
+            if len(self.first) == test.early:
+                self.early = sorted(self.first)[test.early // 2]
+                self.first = []
+            return QUIET
+        self.values.append(point.value)
+        if len(self.values) < test.smooth or self.early <= 0:
+            return QUIET
+        level = sorted(self.values)[test.smooth // 2]
+        limit = self.early * test.ratio
+        beyond = level <= limit if test.ratio < 1 else level >= limit
+        if not beyond:
+            halfway = self.early * test.ratio**0.5
+            return Reading(sign=False, clear=level > halfway if test.ratio < 1 else level < halfway)
+        return Reading(
+            sign=True,
+            sure=True,
+            baseline=self.early,
+            score=level / self.early,
+            limit=limit,
+            window=test.early,
+            detail=(
+                f"median of the last {test.smooth} values {level:.4g}, {level / self.early:.2g} times what it was over the "
+                f"first {test.early} values ({self.early:.4g}); abnormal {'below' if test.ratio < 1 else 'above'} {limit:.4g}"
+            ),
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"seen": self.seen, "first": self.first.copy(), "early": self.early, "values": list(self.values)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.seen = state.get("seen", 0)
+        self.first = list(state.get("first", ()))
+        self.early = state.get("early")
+        self.values = deque(state.get("values", ()), maxlen=self.test.smooth)

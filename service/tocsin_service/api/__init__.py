@@ -1,0 +1,35 @@
+"""The HTTP API."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from tocsin_service.api import health, runs, steps
+from tocsin_service.api.context import Context
+from tocsin_service.api.errors import install
+from tocsin_service.api.guard import Guard
+
+__all__ = ["create_api", "create_app"]
+
+
+def create_api(context: Context) -> FastAPI:
+    """The routes and their OpenAPI description, unguarded."""
+    # The interactive pages would load scripts from elsewhere; /openapi.json is enough for every tool.
+    api = FastAPI(
+        title="Tocsin",
+        summary="Real-time anomaly detection for LLM-RL training runs.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    api.state.context = context
+    install(api)
+    for part in (steps, runs, health):
+        api.include_router(part.router)
+    return api
+
+
+def create_app(context: Context) -> ASGIApp:
+    """The API as it is served: behind the guard."""
+    return Guard(create_api(context), context.settings.tokens, context.settings.host)

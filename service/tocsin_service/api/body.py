@@ -1,0 +1,174 @@
+"""Request bodies: read with limits, decompressed with limits, parsed without trust."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+from starlette.requests import ClientDisconnect, Request
+
+from tocsin_service.api.errors import ApiError, shorten
+
+__all__ = ["Limits", "Lines", "parse", "parse_lines", "read"]
+
+# A body that is too large is read on up to here: many clients hear an answer only after they have sent everything.
+DRAINED = 2**26
+READ_SECONDS = 60.0  # for the whole body: a client that sends slower is holding a connection for nothing
+NDJSON = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"})
+# A longer integer is read as a float: it is no step, and as a metric's value it becomes one anyway.
+INT_DIGITS = 20
+Lines = list[tuple[int, Any]]  # line number from 1, value
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes in bytes: of the body as sent, and after decompression."""
+
+    sent: int
+    decoded: int
+
+
+async def read(request: Request, limits: Limits) -> bytes:
+    """The body of ``request`` after decompression.
+
+    Raises:
+        ApiError: 400 broken or incomplete, 408 too slow, 413 too large, 415 an encoding other than gzip.
+    """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in {"identity", "", "gzip", "x-gzip"}:
+        raise ApiError(415, f"Content-Encoding {shorten(encoding)} is not known; send gzip or none", "encoding")
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and len(declared) < 20 and int(declared) > DRAINED:
+        _too_large(limits.sent, "")
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            sent = await _collect(request.stream(), limits.sent)
+    except TimeoutError:
+        raise ApiError(408, f"the body did not arrive within {READ_SECONDS:.0f} seconds", "slow") from None
+    except ClientDisconnect:
+        raise ApiError(400, "the connection ended before the body did", "disconnect") from None
+    if encoding in {"gzip", "x-gzip"}:
+        return await asyncio.to_thread(_gunzip, sent, limits.decoded)
+    return sent
+
+
+async def _collect(stream: AsyncIterator[bytes], limit: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in stream:
+        size += len(chunk)
+        if size <= limit:
+            chunks.append(chunk)
+        elif size > DRAINED:
+            break
+    if size > limit:
+        _too_large(limit, "")
+    return b"".join(chunks)
+
+
+def _too_large(limit: int, what: str) -> NoReturn:
+    raise ApiError(413, f"the body is larger than {limit} bytes{what}; send fewer vectors at a time", "too_large")
+
+
+def _gunzip(data: bytes, limit: int) -> bytes:
+    """Decompresses one or more gzip members, and never more than ``limit`` bytes."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        while data:
+            member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+            pieces.append(member.decompress(data, limit + 1 - size))
+            size += len(pieces[-1])
+            if size > limit:
+                _too_large(limit, " after decompression")
+            if not member.eof:
+                _broken_gzip("it ends too early")
+            data = member.unused_data
+    except zlib.error as error:
+        _broken_gzip(str(error))
+    return b"".join(pieces)
+
+
+def _broken_gzip(problem: str) -> NoReturn:
+    raise ApiError(400, f"the body is not valid gzip ({problem}); compress it again or send it plain", "gzip") from None
+
+
+def parse(data: bytes) -> Any:
+    """The JSON value in ``data``; also takes NaN, Infinity and -Infinity.
+
+    Raises:
+        ApiError: 422: empty, not UTF-8, not JSON, nested too deeply, or a key given twice.
+    """
+    return _parse_text(_decode(data))
+
+
+def parse_lines(data: bytes, content_type: str) -> Lines | None:
+    """The values of an NDJSON body with their line numbers; None if the body is a single JSON value.
+
+    Raises:
+        ApiError: 422, see :func:`parse`.
+    """
+    if content_type.split(";", maxsplit=1)[0].strip().lower() not in NDJSON and not _looks_like_lines(data):
+        return None
+    lines: Lines = []
+    # Not splitlines(): a text may hold U+2028, which is no end of a line in NDJSON.
+    for number, line in enumerate(_decode(data).split("\n"), 1):
+        if line.strip():
+            lines.append((number, _parse_text(line, f"line {number}: ")))
+    return lines
+
+
+def _looks_like_lines(data: bytes) -> bool:
+    """Whether the first of several lines is an object of its own."""
+    first, _, rest = data.lstrip().partition(b"\n")
+    return first.startswith(b"{") and first.rstrip().endswith(b"}") and bool(rest.strip())
+
+
+def _decode(data: bytes) -> str:
+    if not data.strip():
+        raise ApiError(422, 'the body is empty; send {"step": 1, "metrics": {"reward": 0.5}}', "empty")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ApiError(422, f"the body is not UTF-8 (byte {error.start})", "syntax") from None
+
+
+def _parse_text(text: str, where: str = "") -> Any:
+    try:
+        return _loads(text)
+    except json.JSONDecodeError as error:
+        place = f"character {error.pos}"
+        raise ApiError(422, f"{where}not valid JSON: {error.msg} at {place}", "syntax") from None
+    except RecursionError:
+        raise ApiError(422, f"{where}nested too deeply; a vector has two levels", "syntax") from None
+    except _DuplicateKeyError as error:
+        raise ApiError(422, f"{where}the key {shorten(error.key)} stands twice; send it once", "syntax") from None
+
+
+class _DuplicateKeyError(Exception):
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def _parse_int(text: str) -> int | float:
+    return int(text) if len(text) <= INT_DIGITS else float(text)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _DuplicateKeyError(key)
+            seen.add(key)
+    return mapping
+
+
+_loads = partial(json.loads, parse_int=_parse_int, object_pairs_hook=_unique)

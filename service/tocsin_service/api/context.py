@@ -1,0 +1,82 @@
+"""What the routes work with, and how they get it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Path, Request
+from pydantic import AfterValidator
+
+from tocsin_service.api.errors import ApiError
+from tocsin_service.exposition import Exposition
+from tocsin_service.settings import Settings
+from tocsin_service.store import Appended, Record, RunSummary, Store
+
+__all__ = ["Context", "Given", "RunId", "append", "known_run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The parts of the service that the API uses.
+
+    Attributes:
+        wake: tells the worker that the log of a run has grown.
+        clock: Unix time in seconds.
+        alive: whether the worker runs.
+    """
+
+    settings: Settings
+    store: Store
+    exposition: Exposition
+    wake: Callable[[str], None]
+    clock: Callable[[], float]
+    alive: Callable[[], bool]
+
+
+def _context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+def _check_run(run: str) -> str:
+    if not run.isprintable() or run in {".", ".."}:
+        raise ValueError("a run id is printable text without control characters, and not '.' or '..'")
+    return run
+
+
+Given = Annotated[Context, Depends(_context)]
+RunId = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=128,
+        pattern=r"^[^/\\\x00-\x1f\x7f]+$",
+        description="Id of the run, as its trainer chose it; percent-encoded.",
+        examples=["qwen-grpo-7"],
+    ),
+    AfterValidator(_check_run),
+]
+
+
+async def append(context: Context, run: str, records: Sequence[Record]) -> Appended:
+    """Stores the records and wakes the worker; returns when they are durable."""
+    future = context.store.append(run, records, context.clock())
+    appended = await asyncio.wrap_future(future)
+    if appended.accepted:
+        context.wake(run)
+    return appended
+
+
+def known_run(context: Context, run: str) -> RunSummary:
+    """The run.
+
+    Raises:
+        ApiError: 404 nobody has heard of it.
+    """
+    summary = context.store.run(run)
+    if summary is None:
+        raise ApiError(404, "no such run; it begins to exist with its first step vector", "unknown")
+    return summary

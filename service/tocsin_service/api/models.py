@@ -1,0 +1,148 @@
+"""The shapes of the answers, for the OpenAPI description. Routes build plain mappings; the tests hold both together."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+__all__ = [
+    "AlertList",
+    "AppendedModel",
+    "ErrorModel",
+    "Health",
+    "IncidentList",
+    "Responses",
+    "RunList",
+    "RunModel",
+    "SeriesList",
+    "errors",
+]
+
+Responses = dict[int | str, dict[str, Any]]
+Number = float | Literal["NaN", "Infinity", "-Infinity"]
+SeverityName = Literal["info", "warning", "critical"]
+StateName = Literal["firing", "resolved"]
+
+
+class ErrorModel(BaseModel):
+    error: Annotated[str, Field(description="What is wrong, and what to do.")]
+    problems: Annotated[
+        list[dict[str, str | int]] | None,
+        Field(description="What is wrong where: index of the vector or line, field, problem. At most 20."),
+    ] = None
+
+
+class AppendedModel(BaseModel):
+    accepted: Annotated[int, Field(ge=0, description="Vectors that are new in the log.")]
+    repeated: Annotated[int, Field(ge=0, description="Vectors that were in the log already.")]
+
+
+class RunModel(BaseModel):
+    run: str
+    step: int | None
+    attempt: int | None
+    created: float
+    last_seen: Annotated[float | None, Field(description="Unix time at which the latest vector came in.")]
+    vectors: int
+    pending: Annotated[int, Field(description="Log entries that the rules have not seen yet.")]
+    firing: Annotated[dict[SeverityName, int], Field(description="Firing alerts by severity.")]
+    config: dict[str, Any]
+    error: str | None
+
+
+class RunList(BaseModel):
+    runs: list[RunModel]
+
+
+class Series(BaseModel):
+    metric: str
+    steps: list[int]
+    values: list[Number]
+
+
+class SeriesList(BaseModel):
+    run: str
+    series: list[Series]
+
+
+class EvidenceModel(BaseModel):
+    value: Number
+    baseline: Number | None
+    score: Number | None
+    limit: Number | None
+    window: int | None
+    detail: str
+
+
+class AlertModel(BaseModel):
+    id: str
+    run: str
+    attempt: int
+    rule: str
+    family: str
+    severity: SeverityName
+    metric: str
+    source: str
+    onset_step: int
+    fired_step: int
+    evidence: EvidenceModel
+    summary: str
+    meaning: str
+    remedies: list[str]
+    state: StateName
+    incident: str
+    resolved_step: int | None
+    reason: str | None
+
+
+class AlertList(BaseModel):
+    alerts: list[AlertModel]
+
+
+class IncidentModel(BaseModel):
+    id: str
+    run: str
+    attempt: int
+    rule: str
+    title: str
+    severity: SeverityName
+    onset_step: int
+    first_sign: str
+    last_good_step: int | None
+    members: list[str]
+    meaning: str
+    remedies: list[str]
+    state: StateName
+    opened_step: int
+    resolved_step: int | None
+
+
+class IncidentList(BaseModel):
+    incidents: list[IncidentModel]
+
+
+class Health(BaseModel):
+    status: str
+
+
+_MEANINGS = {
+    400: "The body can't be read: broken gzip, or it ended too early.",
+    401: "A token is needed.",
+    403: "The request comes from another web site.",
+    404: "No such run.",
+    408: "The body came in too slowly.",
+    413: "The body is too large; send less at a time.",
+    415: "The Content-Encoding is not known.",
+    421: "The service has no token and was called by a name that isn't this machine's.",
+    422: "Something in the request is malformed; nothing was stored.",
+    429: "The store holds as many runs as it may.",
+    503: "The store can't be used now; nothing was stored. See Retry-After.",
+}
+
+
+def errors(*statuses: int) -> Responses:
+    """The error answers of a route: the given ones and those that every route has."""
+    return {
+        status: {"model": ErrorModel, "description": _MEANINGS[status]} for status in sorted({401, 403, 421, *statuses})
+    }

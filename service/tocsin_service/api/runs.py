@@ -1,0 +1,150 @@
+"""What is known of the runs, and what their trainers or people say of them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Query, Request
+from pydantic import StringConstraints
+from starlette.responses import Response
+
+from tocsin_detectors.alerts import Severity, State, alert_to_json, incident_to_json
+from tocsin_detectors.entries import RunConfig
+from tocsin_service.api import body
+from tocsin_service.api.configs import CONFIG_SCHEMA, REBASELINE_SCHEMA, decode_config, decode_rebaseline
+from tocsin_service.api.context import Given, RunId, append, known_run
+from tocsin_service.api.errors import StrictJson
+from tocsin_service.api.models import AlertList, AppendedModel, IncidentList, RunList, RunModel, SeriesList, errors
+from tocsin_service.api.series import read_series
+from tocsin_service.api.vectors import LARGEST_INTEGER
+from tocsin_service.store import Record, RunSummary
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+SMALL = body.Limits(2**18, 2**20)  # for bodies that are a few fields
+T = TypeVar("T")
+
+MetricName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Metrics = Annotated[list[MetricName], Query(min_length=1, max_length=50, description="Own or canonical names.")]
+After = Annotated[int | None, Query(ge=0, le=LARGEST_INTEGER, description="Only steps beyond this one.")]
+Limit = Annotated[int, Query(ge=1, le=10_000)]
+StateFilter = Annotated[State | None, Query()]
+SeverityFilter = Annotated[Severity | None, Query()]
+
+
+def _json_body(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def summary_to_json(summary: RunSummary) -> dict[str, Any]:
+    """A run as the API shows it."""
+    data = asdict(summary)
+    data["config"] = config_to_json(summary.config)
+    return data
+
+
+def config_to_json(config: RunConfig) -> dict[str, Any]:
+    """The fields that are set."""
+    return {name: value for name, value in asdict(config).items() if value is not None and value != {}}
+
+
+@router.get("/v1/runs", summary="List runs", responses={200: {"model": RunList}, **errors(422, 503)})
+def list_runs(context: Given, limit: Limit = 1000) -> Response:
+    """The runs heard of last, latest first."""
+    return StrictJson({"runs": [summary_to_json(summary) for summary in context.store.runs(limit)]})
+
+
+@router.get("/v1/runs/{run}", summary="Show a run", responses={200: {"model": RunModel}, **errors(404, 422, 503)})
+def show_run(run: RunId, context: Given) -> Response:
+    """One run at a glance."""
+    return StrictJson(summary_to_json(known_run(context, run)))
+
+
+@router.put(
+    "/v1/runs/{run}",
+    summary="Describe a run",
+    responses={200: {"model": RunModel}, **errors(400, 408, 413, 415, 422, 429, 503)},
+    openapi_extra=_json_body(CONFIG_SCHEMA),
+)
+async def describe_run(run: RunId, request: Request, context: Given) -> Response:
+    """Sets what the trainer knows of its run; fields that are left out keep their value."""
+    config = decode_config(body.parse(await body.read(request, SMALL)))
+    await append(context, run, [Record(config)])
+    return StrictJson(summary_to_json(await asyncio.to_thread(known_run, context, run)))
+
+
+@router.post(
+    "/v1/runs/{run}/rebaseline",
+    status_code=202,
+    summary="Accept a new normal",
+    responses={202: {"model": AppendedModel}, **errors(400, 404, 408, 413, 415, 422, 503)},
+    openapi_extra=_json_body(REBASELINE_SCHEMA),
+)
+async def rebaseline(run: RunId, request: Request, context: Given) -> Response:
+    """Forgets the baselines of one metric or of all, and resolves the alerts that they raised."""
+    entry = decode_rebaseline(body.parse(await body.read(request, SMALL)))
+    await asyncio.to_thread(known_run, context, run)
+    appended = await append(context, run, [Record(entry)])
+    return StrictJson({"accepted": appended.accepted, "repeated": appended.repeated}, 202)
+
+
+@router.get(
+    "/v1/runs/{run}/series", summary="Read metrics", responses={200: {"model": SeriesList}, **errors(404, 422, 503)}
+)
+def show_series(run: RunId, context: Given, metric: Metrics, after: After = None, limit: Limit = 1000) -> Response:
+    """Steps and values of one or more metrics; without ``after`` the latest."""
+    framework = known_run(context, run).config.framework
+    series = read_series(context.store, run, metric, after=after, limit=limit, framework=framework)
+    return StrictJson({"run": run, "series": series})
+
+
+@router.get(
+    "/v1/runs/{run}/alerts",
+    summary="List a run's alerts",
+    responses={200: {"model": AlertList}, **errors(404, 422, 503)},
+)
+def list_run_alerts(
+    run: RunId, context: Given, state: StateFilter = None, severity: SeverityFilter = None, limit: Limit = 1000
+) -> Response:
+    """Alerts in their latest form, newest first."""
+    known_run(context, run)
+    alerts = context.store.alerts(run, state, severity, limit)
+    return StrictJson({"alerts": [alert_to_json(alert) for alert in alerts]})
+
+
+@router.get(
+    "/v1/runs/{run}/incidents",
+    summary="List a run's incidents",
+    responses={200: {"model": IncidentList}, **errors(404, 422, 503)},
+)
+def list_run_incidents(
+    run: RunId, context: Given, state: StateFilter = None, severity: SeverityFilter = None, limit: Limit = 1000
+) -> Response:
+    """Incidents in their latest form, newest first."""
+    known_run(context, run)
+    incidents = context.store.incidents(run, state, severity, limit)
+    return StrictJson({"incidents": [incident_to_json(incident) for incident in incidents]})
+
+
+@router.get("/v1/alerts", summary="List what is firing", responses={200: {"model": AlertList}, **errors(422, 503)})
+def list_alerts(
+    context: Given, state: StateFilter = State.FIRING, severity: SeverityFilter = None, limit: Limit = 1000
+) -> Response:
+    """Alerts of all runs, newest first; the firing ones unless another state is asked for."""
+    alerts = context.store.alerts(None, state, severity, limit)
+    return StrictJson({"alerts": [alert_to_json(alert) for alert in alerts]})
+
+
+@router.get(
+    "/v1/incidents", summary="List open incidents", responses={200: {"model": IncidentList}, **errors(422, 503)}
+)
+def list_incidents(
+    context: Given, state: StateFilter = State.FIRING, severity: SeverityFilter = None, limit: Limit = 1000
+) -> Response:
+    """Incidents of all runs, newest first; the open ones unless another state is asked for."""
+    incidents = context.store.incidents(None, state, severity, limit)
+    return StrictJson({"incidents": [incident_to_json(incident) for incident in incidents]})

@@ -1,0 +1,199 @@
+"""The ``tocsin`` command: serve, check, replay, demo, rules."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+__all__ = ["main"]
+
+USAGE_ERROR = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status: 0 fine, 1 something was found (check), 2 it could not be done."""
+    arguments = _parser().parse_args(argv)
+    try:
+        status: int = arguments.command(arguments)
+    except _CannotError as error:
+        print(f"tocsin: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except BrokenPipeError:  # the reader of our output has gone (`| head`)
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    return status
+
+
+class _CannotError(Exception):
+    """The command can't be done, for a reason that the user can mend."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tocsin", description="The alarm bell of LLM reinforcement learning.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    serve = commands.add_parser("serve", help="run the service on an embedded store")
+    serve.add_argument("--config", type=Path, help="TOML file with settings")
+    serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    serve.add_argument("--port", type=int, help="port to listen on, 0 for any (default 8765)")
+    serve.add_argument("--db", help="file of the store (default ./tocsin.db)")
+    serve.add_argument("--token-file", help="file with the bearer token that clients must send")
+    serve.add_argument("--slack-webhook-file", help="file with the address of a Slack incoming webhook")
+    serve.set_defaults(command=_serve)
+
+    check = commands.add_parser("check", help="judge log files offline, as the service would have")
+    check.add_argument(
+        "files", nargs="+", metavar="FILE", help="JSONL, verl file log, trainer_state.json, CSV; - is stdin"
+    )
+    check.add_argument("--run", help="run id (default: the file's name without its endings); part of every alert's id")
+    check.add_argument("--json", action="store_true", help="print one JSON object per file")
+    check.add_argument(
+        "--fail-on",
+        choices=["info", "warning", "critical", "never"],
+        default="critical",
+        help="exit with 1 when an incident is at least this severe (default critical)",
+    )
+    _add_run_options(check)
+    check.set_defaults(command=_check)
+
+    replay = commands.add_parser("replay", help="send a log file to a service, as its trainer would have")
+    replay.add_argument("file", metavar="FILE")
+    replay.add_argument("--url", required=True, help="address of the service, e.g. http://127.0.0.1:8765")
+    replay.add_argument("--run", help="run id (default: the file's name without its endings)")
+    replay.add_argument("--token", help="bearer token (default: TOCSIN_TOKEN)")
+    replay.add_argument("--rate", type=float, help="steps per second (default: as quick as it goes)")
+    _add_run_options(replay)
+    replay.set_defaults(command=_replay)
+
+    demo = commands.add_parser("demo", help="watch a recorded training run collapse, end to end, on this machine")
+    demo.add_argument("--port", type=int, default=8765, help="port to serve at (default 8765, or any if it is taken)")
+    demo.add_argument("--rate", type=float, default=25.0, help="steps per second (default 25)")
+    demo.add_argument("--exit", action="store_true", help="end after the summary, even on a terminal")
+    demo.set_defaults(command=_demo)
+
+    rules = commands.add_parser("rules", help="list the rules, or explain one")
+    rules.add_argument("name", nargs="?", help="rule to explain")
+    rules.set_defaults(command=_rules)
+    return parser
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what is known of the run (all optional)")
+    group.add_argument("--framework", help="verl, trl, openrlhf, ...: settles ambiguous metric names")
+    group.add_argument("--algorithm", help="grpo, ppo, ...")
+    group.add_argument("--group-size", type=int, help="rollouts per prompt")
+    group.add_argument("--temperature", type=float, help="sampling temperature")
+
+
+def _run_config(arguments: argparse.Namespace) -> dict[str, Any]:
+    names = ("framework", "algorithm", "group_size", "temperature")
+    return {name: value for name in names if (value := getattr(arguments, name)) is not None}
+
+
+def _load(module: str) -> ModuleType:
+    """A part of Tocsin that needs an extra; without it, say which."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or module
+        if missing.startswith("tocsin"):
+            raise
+        extra = "detectors" if missing.split(".")[0] in {"numpy", "scipy"} else "service"
+        raise _CannotError(f"{missing} is not installed; install it with: pip install 'tocsin[{extra}]'") from None
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    app, settings = _load("tocsin_service.app"), _load("tocsin_service.settings")
+    names = ("host", "port", "db", "token_file", "slack_webhook_file")
+    flags = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    try:
+        return int(app.run(settings.load(flags, config=arguments.config)))
+    except (settings.SettingsError, app.StartError) as error:
+        raise _CannotError(str(error)) from None
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    verdict, report = _load("tocsin_service.verdict"), _load("tocsin_service.report")
+    entries, readers = _load("tocsin_detectors.entries"), _load("tocsin.readers")
+    config = entries.RunConfig(**_run_config(arguments))
+    found, broken = False, False
+    for file in arguments.files:
+        try:
+            vectors = verdict.read_vectors(file)
+        except (OSError, readers.ReadError) as error:
+            print(f"tocsin: {report.printable(error)}", file=sys.stderr)
+            broken = True
+            continue
+        told = verdict.judge(arguments.run or run_name(file), vectors, config)
+        if arguments.json:
+            print(json.dumps(told.to_json(), allow_nan=False))
+        else:
+            print("\n".join(report.verdict_lines(told.to_json())))
+        if arguments.fail_on != "never" and told.worst is not None:
+            found |= told.worst.rank >= type(told.worst)(arguments.fail_on).rank
+    return USAGE_ERROR if broken else int(found)
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    replay, readers = _load("tocsin_service.replay"), _load("tocsin.readers")
+    run = arguments.run or run_name(arguments.file)
+    try:
+        delivered = replay.replay(
+            arguments.file,
+            url=arguments.url,
+            run=run,
+            config=_run_config(arguments),
+            token=arguments.token,
+            rate=arguments.rate,
+        )
+    except (OSError, readers.ReadError) as error:
+        raise _CannotError(str(error)) from None
+    if not delivered.complete:
+        raise _CannotError(f"not everything arrived: {delivered.summary}; is the service at {arguments.url} up?")
+    print(f"{run}: {delivered.summary}")
+    return 0
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    demo = _load("tocsin_service.demo")
+    stay = sys.stdout.isatty() and not arguments.exit
+    return int(demo.demo(port=arguments.port, rate=arguments.rate, stay=stay))
+
+
+def _rules(arguments: argparse.Namespace) -> int:
+    rules = _load("tocsin_detectors.rules").shipped_rules()
+    if arguments.name is None:
+        for rule in rules:
+            print(f"{rule.name:30s} {rule.severity:9s} {rule.title}")
+        return 0
+    if arguments.name not in rules:
+        raise _CannotError(f"no rule is called {arguments.name!r}; `tocsin rules` lists them")
+    rule = rules[arguments.name]
+    print(f"{rule.name}: {rule.title}\n")
+    print(f"Severity   {rule.severity} at first")
+    print(f"Family     {rule.family}")
+    print(f"Metrics    {', '.join(rule.metrics)}")
+    print(f"Fires      {rule.signs} signs among {rule.among} values; over after {rule.recovery} clear values")
+    for test in rule.tests:
+        print(f"Test       {test}")
+    print(f"Source     {rule.source}\n")
+    print(f"Meaning\n  {rule.meaning}\n\nWhat to do")
+    for number, remedy in enumerate(rule.remedies, 1):
+        print(f"  {number}. {remedy}")
+    return 0
+
+
+def run_name(file: str) -> str:
+    """The run id that a log file gets if none is given: its name without its endings."""
+    name = Path(file).name
+    return "stdin" if file == "-" else name.split(".")[0] or name

@@ -1,0 +1,153 @@
+"""/metrics: what is firing, how the runs are doing, and how the service itself is doing, for Prometheus."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from tocsin_detectors.alerts import Alert, Event, IncidentEvent, State
+from tocsin_detectors.rules.incident import MODEL_COLLAPSE
+from tocsin_service.store import RunSummary, Store
+
+__all__ = ["CONTENT_TYPE", "Exposition"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+INTERVALS = 32  # latest vectors of a run from which its step interval is taken
+FIRING = 10_000  # most firing alerts (and incidents) shown
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Exposition:
+    """The service's metrics. Counters live here; what is firing is read from the store at every scrape.
+
+    Args:
+        store: where the runs and their alerts are.
+        max_runs: most runs shown, the latest first. The number left out is a metric of its own.
+    """
+
+    def __init__(self, store: Store, max_runs: int = 1_000) -> None:
+        self._registry = _Registry()
+        self.vectors = self._counter("tocsin_ingest_vectors", "Step vectors stored.")
+        self.repeated = self._counter("tocsin_ingest_repeated", "Step vectors that were in the log already.")
+        self.rejected = self._counter("tocsin_ingest_rejected", "Requests with step vectors refused.", "reason")
+        self._events = self._counter("tocsin_detection_events", "Changes of alerts.", "rule", "transition")
+        self.deliveries = self._counter("tocsin_delivery", "Attempts to tell a receiver.", "receiver", "result")
+        self.worker_errors = self._counter("tocsin_worker_errors", "Errors while folding the log.")
+        self.ingest_seconds = self._histogram("tocsin_ingest_seconds", "Time to store the vectors of a request.")
+        self.fold_seconds = self._histogram("tocsin_fold_seconds", "Time to fold and commit a batch of entries.")
+        self.lag_seconds = self._histogram("tocsin_lag_seconds", "Time from stored to folded and committed.")
+        self._registry.register(_StoreCollector(store, max_runs))
+
+    def count_events(self, events: Iterable[Event]) -> None:
+        """Counts committed events: those of alerts, and those of collapses, which are no alert of their own."""
+        for event in events:
+            subject = event.incident if isinstance(event, IncidentEvent) else event.alert
+            if isinstance(subject, Alert) or subject.rule == MODEL_COLLAPSE.name:
+                self._events.labels(subject.rule, event.transition).inc()
+
+    def render(self) -> bytes:
+        """Everything in Prometheus' text format.
+
+        Raises:
+            StoreUnavailable: the runs can't be read.
+        """
+        return generate_latest(self._registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self._registry)
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(name, text, buckets=SECONDS, registry=self._registry)
+
+
+class _Registry(CollectorRegistry):
+    """Without the time of creation of every counter, which doubles the series and tells nothing."""
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in super().collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+
+
+class _StoreCollector(Collector):
+    """Gauges that are read from the store."""
+
+    def __init__(self, store: Store, max_runs: int) -> None:
+        self._store, self._max_runs = store, max_runs
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # the registry would read the store for it while it is being built
+
+    def collect(self) -> Iterator[Metric]:
+        runs = self._store.runs(self._max_runs)
+        yield self._alerts({summary.run for summary in runs})
+        yield from self._steps(runs)
+        yield _gauge(
+            "tocsin_runs_not_exported",
+            "Runs left out of the metrics because of max_exported_runs.",
+            [((), float(max(0, self._store.count_runs() - len(runs))))],
+        )
+        yield _gauge(
+            "tocsin_fold_pending",
+            "Log entries of the exported runs that are not folded yet.",
+            [((), float(sum(summary.pending for summary in runs)))],
+        )
+        yield _gauge(
+            "tocsin_outbox_pending",
+            "Notifications waiting for their receiver.",
+            [((), float(self._store.pending_notifications()))],
+        )
+
+    def _alerts(self, exported: set[str]) -> Metric:
+        firing: dict[tuple[str, ...], float] = {}
+        for alert in self._store.alerts(None, State.FIRING, None, FIRING):
+            if alert.run in exported:
+                firing[alert.run, alert.rule, str(alert.severity), alert.metric] = 1.0
+        for incident in self._store.incidents(None, State.FIRING, None, FIRING):
+            if incident.run in exported:
+                firing[incident.run, incident.rule, str(incident.severity), "incident"] = 1.0
+        return _gauge("tocsin_alert", "1 for what is firing.", firing.items(), "run", "rule", "severity", "metric")
+
+    def _steps(self, runs: list[RunSummary]) -> Iterator[Metric]:
+        seen = [(summary.run, summary.step, summary.last_seen) for summary in runs]
+        yield _gauge(
+            "tocsin_run_last_step",
+            "Latest step of the run.",
+            [((run,), float(step)) for run, step, _ in seen if step is not None],
+            "run",
+        )
+        yield _gauge(
+            "tocsin_run_last_step_timestamp_seconds",
+            "Unix time at which the latest step vector of the run came in.",
+            [((run,), last_seen) for run, _, last_seen in seen if last_seen is not None],
+            "run",
+        )
+        intervals = ((run, self._interval(run)) for run, _, _ in seen)
+        yield _gauge(
+            "tocsin_run_step_interval_seconds",
+            "Usual time between two steps of the run: the median of the latest.",
+            [((run,), interval) for run, interval in intervals if interval is not None],
+            "run",
+        )
+
+    def _interval(self, run: str) -> float | None:
+        times = self._store.recent_times(run, INTERVALS)
+        intervals = [
+            (late - early) / (after - before)
+            for (after, late), (before, early) in itertools.pairwise(times)
+            if after > before and late > early
+        ]
+        return statistics.median(intervals) if intervals else None
+
+
+def _gauge(name: str, text: str, samples: Iterable[tuple[tuple[str, ...], float]], *labels: str) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family

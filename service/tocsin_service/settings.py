@@ -1,0 +1,217 @@
+"""The service's settings: one frozen value, read from four sources of rising priority.
+
+Defaults, then a TOML file, then the environment (``TOCSIN_PORT=8765``), then command-line flags.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+__all__ = ["Settings", "SettingsError", "is_loopback", "load"]
+
+PREFIX = "TOCSIN_"
+# A trainer's shell may hold the client's own variables beside the service's: they are not typing errors of ours.
+CLIENT_VARIABLES = frozenset({"url", "run", "disabled", "debug", "exit_timeout"})
+
+
+class SettingsError(ValueError):
+    """A setting is unknown, malformed or unsafe. The message names the key, its source and what to write instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an operator can choose.
+
+    Attributes:
+        host: address to listen on. Beyond loopback only with a token.
+        port: TCP port; 0 takes any free one.
+        db: path of the SQLite file. A lock file of the same name plus ".lock" lies beside it.
+        sync: "normal" survives a killed process, "full" survives a power cut too and costs about 17 times as much.
+        tokens: bearer tokens that clients may use; empty means no token is asked for. Secret.
+        slack_webhook: incoming-webhook address of Slack; None turns Slack off. Secret.
+        max_body_bytes: largest request body as sent, in bytes.
+        max_decoded_bytes: largest request body after decompression, in bytes.
+        max_metrics: most metrics in one vector.
+        max_batch: most vectors in one request.
+        max_runs: most runs kept; a vector of one more is refused.
+        max_exported_runs: most runs shown in /metrics, the latest first; the others are counted there.
+        stop_seconds: longest time each stage of a graceful stop may take.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8765
+    db: Path = Path("tocsin.db")
+    sync: Literal["normal", "full"] = "normal"
+    tokens: tuple[str, ...] = field(default=(), repr=False)
+    slack_webhook: str | None = field(default=None, repr=False)
+    max_body_bytes: int = 8 * 2**20
+    max_decoded_bytes: int = 64 * 2**20
+    max_metrics: int = 2_000
+    max_batch: int = 10_000
+    max_runs: int = 10_000
+    max_exported_runs: int = 1_000
+    stop_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65_535:
+            raise SettingsError(f"port: {self.port} is no TCP port; choose 0 (any free port) to 65535")
+        if self.sync not in {"normal", "full"}:
+            raise SettingsError('sync: choose "normal" or "full"')
+        for name in _NUMBERS:
+            if name != "port" and not getattr(self, name) > 0:
+                raise SettingsError(f"{name}: must be more than 0")
+        if any(
+            not token.isascii() or not token.isprintable() or " " in token or len(token) < 8 for token in self.tokens
+        ):
+            raise SettingsError("token: needs at least 8 printable ASCII characters and no spaces")
+        if self.slack_webhook is not None:
+            _check_webhook(self.slack_webhook)
+        if not self.tokens and not is_loopback(self.host):
+            raise SettingsError(
+                f"host: {self.host} can be reached from other machines and no token is set; "
+                f"set token_file (or {PREFIX}TOKEN), or listen on 127.0.0.1"
+            )
+
+
+_INTEGERS = frozenset(
+    {"port", "max_body_bytes", "max_decoded_bytes", "max_metrics", "max_batch", "max_runs", "max_exported_runs"}
+)
+_NUMBERS = _INTEGERS | {"stop_seconds"}
+# Keys that an operator writes; "token", "token_file" and "slack_webhook_file" become other fields.
+_KEYS = frozenset({one.name for one in fields(Settings)} - {"tokens"} | {"token", "token_file", "slack_webhook_file"})
+
+
+def load(
+    flags: Mapping[str, object] | None = None,
+    *,
+    config: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings after all sources have been read.
+
+    Args:
+        flags: values of command-line flags by key; None means "not given".
+        config: the TOML file; TOCSIN_CONFIG names it if None.
+        environ: environment variables; the process's own if None.
+
+    Raises:
+        SettingsError: a key is unknown, a value is malformed or unsafe, or a file can't be read.
+    """
+    given = {key: value for key, value in (flags or {}).items() if value is not None}
+    variables = os.environ if environ is None else environ
+    file = config or variables.get(f"{PREFIX}CONFIG")
+    merged: dict[str, Any] = {}
+    for key, value, source in (
+        *_from_file(Path(file) if file else None),
+        *_from_environment(variables),
+        *((key, value, f"flag --{key.replace('_', '-')}") for key, value in given.items()),
+    ):
+        if key not in _KEYS:
+            raise SettingsError(f"{source}: unknown setting {key!r}; known are {', '.join(sorted(_KEYS))}")
+        _supersede(merged, key)
+        merged[key] = _parse(key, value, source)
+    return Settings(**_resolve_secrets(merged))
+
+
+def _from_file(path: Path | None) -> Iterator[tuple[str, object, str]]:
+    if path is None:
+        return
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"config file {path}: can't be read: {error.strerror}") from None
+    except ValueError as error:  # also text that is not UTF-8
+        raise SettingsError(f"config file {path}: is not valid TOML: {error}") from None
+    for key, value in data.items():
+        yield key, value, f"config file {path}"
+
+
+def _from_environment(variables: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
+    for name, value in sorted(variables.items()):
+        key = name.removeprefix(PREFIX).lower()
+        if name.startswith(PREFIX) and key != "config" and key not in CLIENT_VARIABLES:
+            yield key, value, f"environment variable {name}"
+
+
+def _supersede(merged: dict[str, Any], key: str) -> None:
+    """A secret given in one form by a stronger source replaces its other form of a weaker one."""
+    for one, other in (("token", "token_file"), ("slack_webhook", "slack_webhook_file")):
+        if key in {one, other}:
+            merged.pop(one, None)
+            merged.pop(other, None)
+
+
+def _parse(key: str, value: object, source: str) -> object:
+    if key in _NUMBERS:
+        return _parse_number(key, value, source)
+    if not isinstance(value, (str, Path)) or not str(value).strip():
+        raise SettingsError(f"{source}: {key} must be a text that is not empty")
+    text = str(value).strip()
+    return Path(text) if key in {"db", "token_file", "slack_webhook_file"} else text
+
+
+def _parse_number(key: str, value: object, source: str) -> int | float:
+    kind = int if key in _INTEGERS else float
+    wanted = "a whole number" if kind is int else "a number"
+    problem = SettingsError(f"{source}: {key} must be {wanted}, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise problem
+    if isinstance(value, float) and kind is int:
+        raise problem
+    try:
+        return kind(value)
+    except ValueError:
+        raise problem from None
+
+
+def _resolve_secrets(merged: dict[str, Any]) -> dict[str, Any]:
+    token, token_file = merged.pop("token", None), merged.pop("token_file", None)
+    if token_file is not None:
+        merged["tokens"] = tuple(_read_secret(token_file, "token_file").split())
+    elif token is not None:
+        merged["tokens"] = (token,)
+    webhook_file = merged.pop("slack_webhook_file", None)
+    if webhook_file is not None:
+        merged["slack_webhook"] = _read_secret(webhook_file, "slack_webhook_file")
+    return merged
+
+
+def _read_secret(path: Path, key: str) -> str:
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{key}: {path} can't be read: {type(error).__name__}") from None
+    if not text:
+        raise SettingsError(f"{key}: {path} is empty")
+    return text
+
+
+def _check_webhook(address: str) -> None:
+    # The address is the secret: no message may repeat it.
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname
+        _ = parts.port  # raises on a port that is none
+    except ValueError:
+        host = None
+    if host is None or any(not char.isprintable() or char == " " for char in address):
+        raise SettingsError("slack_webhook: is no address; copy it from Slack: https://hooks.slack.com/services/...")
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
+        raise SettingsError("slack_webhook: must begin with https:// (http:// only for a receiver on this machine)")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach ``host``: "localhost" or a loopback address, with or without brackets."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

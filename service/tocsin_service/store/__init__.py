@@ -1,0 +1,290 @@
+"""The store's contract: the log, the engine states, the alerts and the outbox.
+
+The log is the truth; everything else can be made from it again. An implementation may live in this process or be
+shared by several, so the contract has no locks: order comes from the log's positions, and a commit is guarded by the
+position it starts from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tocsin_detectors.alerts import Alert, Event, Incident, Severity, State
+from tocsin_detectors.entries import Entry, RunConfig
+
+__all__ = [
+    "Appended",
+    "Claim",
+    "Commit",
+    "Notification",
+    "Progress",
+    "Record",
+    "RunSummary",
+    "Settlement",
+    "Snapshot",
+    "Store",
+    "StoreRefused",
+    "StoreUnavailable",
+    "Stored",
+    "Told",
+    "TooManyRuns",
+]
+
+
+class StoreUnavailable(RuntimeError):  # noqa: N818 - reads as what happened: "except StoreUnavailable"
+    """The store can't do this now (disk full, read-only, closed). Nothing of the call was stored; try again later."""
+
+
+class StoreRefused(RuntimeError):  # noqa: N818 - as above
+    """The store can't be opened at all: another service has it, or it is of a newer schema. Says what to do."""
+
+
+class TooManyRuns(RuntimeError):  # noqa: N818 - as above
+    """The run is new and the store holds as many runs as it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An entry on its way into the log.
+
+    Attributes:
+        key: idempotency key within the run; an entry whose key is known already is not stored again. None: no check.
+    """
+
+    entry: Entry
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """How many entries are new in the log and how many were there already."""
+
+    accepted: int
+    repeated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An entry of the log. Positions of a run count 1, 2, 3 ... without holes."""
+
+    position: int
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An engine's state after the entry at ``position``."""
+
+    version: str
+    position: int
+    state: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run has been folded.
+
+    Attributes:
+        position: everything up to here is committed; 0 is nothing.
+        version: version of the engine that committed last, None if none has.
+        snapshot: the newest state kept; may lie before ``position``.
+    """
+
+    position: int = 0
+    version: str | None = None
+    snapshot: Snapshot | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """A wish to tell ``receiver`` of an incident. Counts only if the event of id ``event`` is new in its commit."""
+
+    receiver: str
+    incident: str
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One step of a run's fold: all of it is stored, or nothing.
+
+    Attributes:
+        expected: committed position from which the fold started.
+        position: position it has reached, >= expected.
+        version: the engine's version.
+        time: Unix time in seconds of the commit; notifications are due from then on.
+        events: in the order of the engine. An event whose id is known changes the alert but notifies nobody.
+        state: the engine's state at ``position``; None keeps the older snapshot.
+        attempt: the engine's view of the attempt; ``config`` its view of the configuration, None if unchanged.
+        error: what went wrong in the fold, for people; None clears nothing.
+        rewrite: the run was folded anew by another version: forget its alerts and incidents before storing these.
+    """
+
+    expected: int
+    position: int
+    version: str
+    time: float
+    events: Sequence[Event] = ()
+    notifications: Sequence[Notification] = ()
+    state: Mapping[str, Any] | None = None
+    attempt: int | None = None
+    config: RunConfig | None = None
+    error: str | None = None
+    rewrite: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a receiver was last told of an incident, and when (Unix seconds)."""
+
+    rule: str
+    severity: Severity
+    state: State
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A notification that a sender has taken.
+
+    Attributes:
+        news: number of the latest news it covers; later news keep the notification pending.
+        tries: attempts that have failed since the last success.
+        told: what the receiver knows already, None if nothing.
+        incident: as it is now. None if a re-fold has removed it.
+    """
+
+    receiver: str
+    incident_id: str
+    news: int
+    tries: int
+    told: Told | None
+    incident: Incident | None
+    alerts: tuple[Alert, ...] = ()
+    config: RunConfig = field(default_factory=RunConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How a claim ended.
+
+    Attributes:
+        told: what the receiver knows now; None if nothing was sent.
+        retry_at: Unix time in seconds of the next attempt; None: done with this news.
+        error: why it failed, without secrets.
+    """
+
+    claim: Claim
+    told: Told | None = None
+    retry_at: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A run at a glance.
+
+    Attributes:
+        last_seen: Unix time in seconds (the service's clock) at which the latest vector came in; None before the first.
+        step: step of the latest vector in the log, None before the first.
+        attempt: the engine's count of attempts.
+        firing: number of firing alerts by severity.
+        config: as given, with the engine's guesses once it has seen the run.
+        pending: entries of the log that are not folded yet.
+    """
+
+    run: str
+    created: float
+    last_seen: float | None
+    step: int | None
+    vectors: int
+    attempt: int | None
+    firing: Mapping[str, int]
+    config: RunConfig
+    pending: int
+    error: str | None
+
+
+class Store(Protocol):
+    """The contract. Every method may raise :class:`StoreUnavailable` and be called from any thread."""
+
+    def append(self, run: str, records: Sequence[Record], now: float) -> Future[Appended]:
+        """Adds entries to the log of ``run``, all or none; the future is done when they are durable.
+
+        A configuration that changes nothing counts as repeated. The future fails with :class:`TooManyRuns`.
+        """
+        ...
+
+    def read(self, run: str, after: int, limit: int) -> list[Stored]:
+        """Up to ``limit`` entries of the log behind position ``after``, in order."""
+        ...
+
+    def news(self) -> list[str]:
+        """The runs whose log is ahead of their committed position."""
+        ...
+
+    def load(self, run: str) -> Progress:
+        """How far the run has been folded, with the newest snapshot."""
+        ...
+
+    def commit(self, run: str, change: Commit) -> bool:
+        """Stores a step of the fold; False, and nothing stored, if the run is not at ``change.expected`` any more."""
+        ...
+
+    def claim(self, receiver: str, now: float, lease: float) -> Claim | None:
+        """The notification for ``receiver`` that is due longest; nobody else gets it for ``lease`` seconds."""
+        ...
+
+    def settle(self, settlement: Settlement) -> None:
+        """Ends a claim."""
+        ...
+
+    def next_due(self, receiver: str) -> float | None:
+        """Unix time in seconds at which the next notification for ``receiver`` is due, None if there is none."""
+        ...
+
+    def pending_notifications(self) -> int:
+        """Notifications that wait for their receiver."""
+        ...
+
+    def run(self, run: str) -> RunSummary | None:
+        """One run, None if it is unknown."""
+        ...
+
+    def runs(self, limit: int) -> list[RunSummary]:
+        """The ``limit`` runs heard of last, latest first."""
+        ...
+
+    def count_runs(self) -> int:
+        """The number of runs."""
+        ...
+
+    def alerts(self, run: str | None, state: State | None, severity: Severity | None, limit: int) -> list[Alert]:
+        """Alerts in their latest form, newest first; None does not filter."""
+        ...
+
+    def incidents(self, run: str | None, state: State | None, severity: Severity | None, limit: int) -> list[Incident]:
+        """Incidents in their latest form, newest first; None does not filter."""
+        ...
+
+    def seek(self, run: str, after: int | None, last: int) -> int:
+        """Position in the log behind which the first vector of a step beyond ``after`` lies.
+
+        If ``after`` is None: the position behind which the ``last`` latest entries lie.
+        """
+        ...
+
+    def recent_times(self, run: str, limit: int) -> list[tuple[int, float]]:
+        """(step, time) of the latest ``limit`` vectors, latest first."""
+        ...
+
+    def check(self) -> None:
+        """Raises :class:`StoreUnavailable` if nothing can be written now."""
+        ...
+
+    def close(self) -> None:
+        """Finishes what was handed over and lets go of everything. May be called twice."""
+        ...

@@ -1,0 +1,135 @@
+"""What the writing thread does to the log and to the state of the fold, inside a transaction of its caller."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tocsin_detectors.alerts import Alert, AlertEvent, Event, Incident, alert_to_json, incident_to_json
+from tocsin_detectors.entries import RunConfig, StepVector, entry_to_json
+from tocsin_service.store import Appended, Commit, Record, TooManyRuns
+from tocsin_service.store.outbox import notify
+
+__all__ = ["Row", "append", "commit", "encode"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A record in the form in which the table holds it."""
+
+    record: Record
+    step: int | None
+    time: float | None
+    text: str
+
+
+def dump(data: Any) -> str:
+    """``data`` as strict JSON without blanks."""
+    return json.dumps(data, allow_nan=False, separators=(",", ":"))
+
+
+def encode(record: Record) -> Row:
+    entry = record.entry
+    step, time = (entry.step, entry.time) if isinstance(entry, StepVector) else (None, None)
+    return Row(record, step, time, dump(entry_to_json(entry)))
+
+
+def append(connection: sqlite3.Connection, *, run: str, rows: Sequence[Row], now: float, max_runs: int) -> Appended:
+    """Adds the rows whose key is new to the log of ``run``; see the contract."""
+    run_id, head, given = _open_run(connection, run, now, max_runs)
+    first, vectors, step = head, 0, None
+    config = given
+    for row in rows:
+        if isinstance(row.record.entry, RunConfig):
+            updated = config.updated(row.record.entry)
+            if updated == config:
+                continue
+            config = updated
+        cursor = connection.execute(
+            "INSERT INTO log (run_id, position, key, step, time, entry) VALUES (?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (run_id, key) WHERE key IS NOT NULL DO NOTHING",
+            (run_id, head + 1, row.record.key, row.step, row.time, row.text),
+        )
+        head += cursor.rowcount
+        if cursor.rowcount and row.step is not None:
+            vectors, step = vectors + 1, row.step
+    connection.execute(
+        "UPDATE runs SET head = ?, vectors = vectors + ?, step = coalesce(?, step), last_seen = coalesce(?, last_seen)"
+        " WHERE id = ?",
+        (head, vectors, step, now if vectors else None, run_id),
+    )
+    if config is not given:
+        # The engine's view is older than this; until it has caught up the given configuration is the better answer.
+        connection.execute("UPDATE runs SET given = ?, view = NULL WHERE id = ?", (_config_text(config), run_id))
+    return Appended(head - first, len(rows) - (head - first))
+
+
+def _open_run(connection: sqlite3.Connection, run: str, now: float, max_runs: int) -> tuple[int, int, RunConfig]:
+    found = connection.execute("SELECT id, head, given FROM runs WHERE run = ?", (run,)).fetchone()
+    if found is not None:
+        return found[0], found[1], RunConfig(**json.loads(found[2]))
+    if connection.execute("SELECT count(*) FROM runs").fetchone()[0] >= max_runs:
+        raise TooManyRuns(f"{max_runs} runs are stored already; raise max_runs or use another db")
+    cursor = connection.execute("INSERT INTO runs (run, created) VALUES (?, ?)", (run, now))
+    return int(cursor.lastrowid or 0), 0, RunConfig()
+
+
+def _config_text(config: RunConfig) -> str:
+    return dump({name: value for name, value in asdict(config).items() if value is not None and value != {}})
+
+
+def commit(connection: sqlite3.Connection, *, run: str, change: Commit, state: str | None) -> bool:
+    """Stores one step of the fold if the run is still where it started; see the contract."""
+    found = connection.execute(
+        "UPDATE runs SET committed = ?, version = ?, attempt = coalesce(?, attempt), error = coalesce(?, error),"
+        " view = coalesce(?, view) WHERE run = ? AND committed = ? AND head >= ? RETURNING id",
+        (
+            change.position,
+            change.version,
+            change.attempt,
+            change.error,
+            None if change.config is None else _config_text(change.config),
+            run,
+            change.expected,
+            change.position,
+        ),
+    ).fetchone()
+    if found is None:
+        return False
+    (run_id,) = found
+    if change.rewrite:
+        connection.execute("DELETE FROM alerts WHERE run_id = ?", (run_id,))
+        connection.execute("DELETE FROM incidents WHERE run_id = ?", (run_id,))
+    new = {event.id for event in change.events if _store_event(connection, run_id, change.position, event)}
+    for notification in change.notifications:
+        if notification.event in new:
+            notify(connection, run_id, notification, change.time)
+    if state is not None:
+        connection.execute(
+            "INSERT OR REPLACE INTO state (run_id, version, position, snapshot) VALUES (?, ?, ?, ?)",
+            (run_id, change.version, change.position, state),
+        )
+    return True
+
+
+def _store_event(connection: sqlite3.Connection, run_id: int, position: int, event: Event) -> bool:
+    """Stores the latest form of the event's alert or incident, and the event; whether the event is new."""
+    subject: Alert | Incident
+    if isinstance(event, AlertEvent):
+        table, subject, data = "alerts", event.alert, alert_to_json(event.alert)
+    else:
+        table, subject, data = "incidents", event.incident, incident_to_json(event.incident)
+    connection.execute(
+        f"INSERT INTO {table} (id, run_id, state, severity, payload) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE"  # noqa: S608 - one of two names
+        " SET state = excluded.state, severity = excluded.severity, payload = excluded.payload",
+        (subject.id, run_id, subject.state, subject.severity, dump(data)),
+    )
+    cursor = connection.execute(
+        "INSERT INTO events (id, run_id, position, transition, step, time, subject) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (id) DO NOTHING",
+        (event.id, run_id, position, event.transition, event.step, event.time, subject.id),
+    )
+    return cursor.rowcount > 0

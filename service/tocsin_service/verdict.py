@@ -1,0 +1,92 @@
+"""The offline verdict: fold a file's step vectors and say what the service would have said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tocsin import readers
+from tocsin_detectors.alerts import (
+    Alert,
+    AlertEvent,
+    Event,
+    Incident,
+    Severity,
+    alert_to_json,
+    incident_to_json,
+)
+from tocsin_detectors.engine import Engine
+from tocsin_detectors.entries import RunConfig, StepVector
+
+__all__ = ["Verdict", "judge", "read_vectors"]
+
+
+@dataclass
+class Verdict:
+    """What was said of one run.
+
+    Attributes:
+        alerts: every alert in its last form, in the order in which they fired.
+        incidents: likewise.
+    """
+
+    run: str
+    vectors: int = 0
+    first_step: int | None = None
+    last_step: int | None = None
+    attempts: int = 1
+    alerts: dict[str, Alert] = field(default_factory=dict)
+    incidents: dict[str, Incident] = field(default_factory=dict)
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Take note of what the engine said."""
+        for event in events:
+            if isinstance(event, AlertEvent):
+                self.alerts[event.alert.id] = event.alert
+            else:
+                self.incidents[event.incident.id] = event.incident
+
+    @property
+    def worst(self) -> Severity | None:
+        """The highest severity of all that was said; None if nothing was."""
+        said = [incident.severity for incident in self.incidents.values()]
+        return max(said, key=lambda severity: severity.rank, default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict as strict JSON."""
+        return {
+            "run": self.run,
+            "vectors": self.vectors,
+            "first_step": self.first_step,
+            "last_step": self.last_step,
+            "attempts": self.attempts,
+            "worst": self.worst,
+            "incidents": [incident_to_json(incident) for incident in self.incidents.values()],
+            "alerts": [alert_to_json(alert) for alert in self.alerts.values()],
+        }
+
+
+def read_vectors(path: str | Path) -> list[StepVector]:
+    """The step vectors of a log file in any format that :mod:`tocsin.readers` knows.
+
+    Raises:
+        tocsin.readers.ReadError: the file can't be read as a log; the message says where and why.
+    """
+    return [StepVector(vector.step, vector.metrics, vector.time) for vector in readers.read(path)]
+
+
+def judge(run: str, vectors: Iterable[StepVector], config: RunConfig | None = None) -> Verdict:
+    """Fold vectors in the given order, exactly as the service would."""
+    engine = Engine(run)
+    verdict = Verdict(run)
+    if config is not None and config != RunConfig():
+        verdict.take(engine.feed(config))
+    for vector in vectors:
+        verdict.vectors += 1
+        verdict.first_step = vector.step if verdict.first_step is None else min(verdict.first_step, vector.step)
+        verdict.take(engine.feed(vector))
+        verdict.last_step = engine.step
+    verdict.attempts = engine.attempt + 1
+    return verdict

@@ -1,0 +1,313 @@
+"""Takes the runs that have news, folds their log and commits: events, notifications and state together.
+
+The engine in memory is a cache of the log: whenever it might differ from what is committed it is thrown away and made
+again from the newest snapshot and the entries behind it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tocsin_detectors.alerts import Event, IncidentEvent, Severity
+from tocsin_detectors.engine import Engine
+from tocsin_service.exposition import Exposition
+from tocsin_service.store import Commit, Notification, Progress, Store, Stored, StoreUnavailable
+
+__all__ = ["Worker"]
+
+logger = logging.getLogger(__name__)
+
+BATCH = 64  # entries folded before another run gets its turn; also the most that a restart has to fold again
+RUNS_IN_MEMORY = 256
+IDLE_SECONDS = 5.0  # a run without news for so long is snapshotted
+SWEEP_SECONDS = 30.0  # how often the store is asked for runs whose wake-up got lost
+PAUSE_SECONDS = (0.5, 1.0, 2.0, 5.0, 15.0)  # waits while the store is unavailable
+
+
+@dataclass(slots=True)
+class _Tracked:
+    """An engine that has folded the log up to ``position``, which is committed."""
+
+    engine: Engine
+    position: int
+    unsaved: int = 0  # entries folded since the last snapshot
+    fed: float = field(default_factory=time.monotonic)
+
+
+class Worker:
+    """One thread that folds.
+
+    Args:
+        store: the log it reads and the state it commits.
+        exposition: where it counts.
+        receivers: names of the receivers to notify of incidents.
+        notified: called after a commit that made notifications.
+        clock: Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        exposition: Exposition,
+        receivers: Sequence[str] = (),
+        notified: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store, self._exposition, self._receivers = store, exposition, tuple(receivers)
+        self._notified, self._clock = notified, clock
+        self._tracked: OrderedDict[str, _Tracked] = OrderedDict()
+        self._news: OrderedDict[str, float] = OrderedDict()  # run -> when its oldest news was stored (monotonic)
+        self._changed = threading.Condition()
+        self._busy = False
+        self._stopping = False
+        self._deadline = float("inf")
+        self._thread = threading.Thread(target=self._loop, name="tocsin-worker", daemon=True)
+
+    def start(self) -> None:
+        """Starts folding, first what an earlier process has left."""
+        self._thread.start()
+
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def wake(self, run: str) -> None:
+        """Says that the log of ``run`` has grown."""
+        with self._changed:
+            self._news.setdefault(run, time.monotonic())
+            self._changed.notify_all()
+
+    def wait_idle(self, timeout: float) -> bool:
+        """Waits until everything that :meth:`wake` told of is committed; False if ``timeout`` seconds didn't do."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._news and not self._busy, timeout)
+
+    def stop(self, timeout: float) -> None:
+        """Folds what is stored, snapshots and ends; what isn't folded after ``timeout`` seconds waits in the log."""
+        with self._changed:
+            self._stopping, self._deadline = True, time.monotonic() + timeout
+            self._changed.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    # The thread.
+
+    def _loop(self) -> None:
+        trouble, sweep = 0, 0.0
+        while True:
+            try:
+                if time.monotonic() >= sweep:
+                    for left in self._store.news():
+                        self.wake(left)
+                    sweep = time.monotonic() + SWEEP_SECONDS
+                run = self._take()
+                if run is not None:
+                    self._guard(run)
+                elif self._is_done():
+                    self._save_idle(everything=True)
+                    return
+                else:
+                    self._save_idle()
+                trouble = 0
+            except StoreUnavailable as error:
+                self._exposition.worker_errors.inc()
+                logger.warning("the worker waits for the store: %s", error)
+                if self._pause(PAUSE_SECONDS[min(trouble, len(PAUSE_SECONDS) - 1)]):
+                    return
+                trouble += 1
+
+    def _take(self) -> str | None:
+        """The next run with news; None if there is none for a while, or none left and it is time to stop."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._news or self._stopping, IDLE_SECONDS)
+            if not self._news or time.monotonic() > self._deadline:
+                return None
+            self._busy = True
+            return next(iter(self._news))
+
+    def _is_done(self) -> bool:
+        with self._changed:
+            return self._stopping and (not self._news or time.monotonic() > self._deadline)
+
+    def _pause(self, seconds: float) -> bool:
+        """Waits, but no longer than until the worker is to stop; whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._stopping, seconds)
+
+    def _guard(self, run: str) -> None:
+        """Works on ``run``; whatever goes wrong there harms no other run."""
+        with self._changed:
+            since = self._news.pop(run)
+        more = False
+        try:
+            more = self._step(run, since)
+        except StoreUnavailable:
+            self._tracked.pop(run, None)
+            more = True
+            raise
+        except Exception:
+            # Not an entry that the engine chokes on (that is caught closer by) but e.g. a log entry that can't be read.
+            self._tracked.pop(run, None)
+            self._exposition.worker_errors.inc()
+            logger.exception("run %r can't be folded; it is tried again at its next vector", run)
+        finally:
+            with self._changed:
+                if more:
+                    self._news.setdefault(run, since)
+                self._busy = False
+                self._changed.notify_all()
+
+    def _step(self, run: str, since: float) -> bool:
+        """Folds and commits a batch of ``run``; whether there may be more."""
+        started = time.monotonic()
+        tracked = self._get(run)
+        entries = self._store.read(run, tracked.position, BATCH)
+        if not entries:
+            return False
+        events, error = self._fold(run, tracked, entries)
+        if not self._commit(run, tracked, entries[-1].position, events, error):
+            return True
+        ended = time.monotonic()
+        self._exposition.fold_seconds.observe(ended - started)
+        self._exposition.lag_seconds.observe(ended - since)
+        self._exposition.count_events(events)
+        return len(entries) == BATCH
+
+    def _fold(self, run: str, tracked: _Tracked, entries: Sequence[Stored]) -> tuple[list[Event], str | None]:
+        """Feeds the entries; an entry that the engine chokes on is skipped, as it will be in every later fold."""
+        events: list[Event] = []
+        problem = None
+        for stored in entries:
+            try:
+                events += tracked.engine.feed(stored.entry)
+            except Exception as error:
+                self._exposition.worker_errors.inc()
+                if problem is None:
+                    logger.exception("run %r: log entry %d was skipped", run, stored.position)
+                problem = f"log entry {stored.position} was skipped: {type(error).__name__}: {error}"
+        tracked.unsaved += len(entries)
+        tracked.fed = time.monotonic()
+        return events, problem
+
+    def _commit(
+        self, run: str, tracked: _Tracked, position: int, events: Sequence[Event], error: str | None = None
+    ) -> bool:
+        engine = tracked.engine
+        save = tracked.unsaved >= BATCH or position == tracked.position
+        notifications = self._notifications(events)
+        change = Commit(
+            expected=tracked.position,
+            position=position,
+            version=engine.version,
+            time=self._clock(),
+            events=events,
+            notifications=notifications,
+            state=self._snapshot(run, engine) if save else None,
+            attempt=engine.attempt,
+            config=engine.config,
+            error=error,
+        )
+        if not self._store.commit(run, change):
+            self._tracked.pop(run, None)  # somebody else was faster: start again from what is committed
+            return False
+        tracked.position = position
+        if save:
+            tracked.unsaved = 0
+        if notifications:
+            self._notified()
+        return True
+
+    def _snapshot(self, run: str, engine: Engine) -> dict[str, Any] | None:
+        """The engine's state; None if it can't tell it: then a restart folds more, and nobody misses an alert."""
+        try:
+            return engine.snapshot()
+        except Exception:
+            self._exposition.worker_errors.inc()
+            logger.exception("run %r: no snapshot could be made", run)
+            return None
+
+    def _notifications(self, events: Sequence[Event]) -> list[Notification]:
+        return [
+            Notification(receiver, event.incident.id, event.id)
+            for event in events
+            if isinstance(event, IncidentEvent) and event.incident.severity is not Severity.INFO
+            for receiver in self._receivers
+        ]
+
+    # Engines in memory.
+
+    def _get(self, run: str) -> _Tracked:
+        tracked = self._tracked.get(run)
+        if tracked is None:
+            tracked = self._tracked[run] = self._load(run)
+        self._tracked.move_to_end(run)
+        while len(self._tracked) > RUNS_IN_MEMORY:
+            oldest = next(iter(self._tracked))
+            self._save(oldest)
+            self._tracked.pop(oldest, None)
+        return tracked
+
+    def _load(self, run: str) -> _Tracked:
+        progress = self._store.load(run)
+        tracked = self._restore(run, progress)
+        events: list[Event] = []
+        folded = tracked.position
+        while folded < progress.position:
+            entries = self._store.read(run, folded, min(BATCH, progress.position - folded))
+            events += self._fold(run, tracked, entries)[0]
+            folded = entries[-1].position
+        tracked.position = progress.position
+        if progress.version not in {None, tracked.engine.version}:
+            self._rewrite(run, tracked, events)
+        return tracked
+
+    def _restore(self, run: str, progress: Progress) -> _Tracked:
+        """An engine from the snapshot, or a fresh one if the snapshot is of another version or doesn't fit."""
+        engine, snapshot = Engine(run), progress.snapshot
+        if snapshot is None or not snapshot.version == progress.version == engine.version:
+            return _Tracked(engine, 0)
+        if snapshot.position > progress.position:
+            return _Tracked(engine, 0)
+        try:
+            return _Tracked(Engine.restore(run, snapshot.state), snapshot.position)
+        except Exception:
+            self._exposition.worker_errors.inc()
+            logger.exception("run %r: the snapshot doesn't fit; the run is folded from the start of its log", run)
+            return _Tracked(Engine(run), 0)
+
+    def _rewrite(self, run: str, tracked: _Tracked, events: Sequence[Event]) -> None:
+        """Replaces what another version of the rules had found. The past was told when it happened: nobody is paged."""
+        logger.info("run %r was folded again with the present rules", run)
+        engine = tracked.engine
+        change = Commit(
+            expected=tracked.position,
+            position=tracked.position,
+            version=engine.version,
+            time=self._clock(),
+            events=events,
+            state=self._snapshot(run, engine),
+            attempt=engine.attempt,
+            config=engine.config,
+            rewrite=True,
+        )
+        if not self._store.commit(run, change):
+            raise StoreUnavailable(f"run {run!r} moved on while it was folded again")
+        tracked.unsaved = 0
+
+    def _save_idle(self, *, everything: bool = False) -> None:
+        """Snapshots the runs that have been silent for a while (or all), so that a restart folds little."""
+        before = time.monotonic() - IDLE_SECONDS
+        for run, tracked in list(self._tracked.items()):
+            if tracked.unsaved and (everything or tracked.fed < before):
+                self._save(run)
+
+    def _save(self, run: str) -> None:
+        tracked = self._tracked[run]
+        if tracked.unsaved:
+            self._commit(run, tracked, tracked.position, ())

@@ -1,0 +1,78 @@
+"""The OpenAPI description and the service agree: requests made from it are answered as it says."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+
+from tocsin_service.api.models import AlertModel, IncidentModel, RunModel
+
+BOUNDED = settings(max_examples=15, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.name.lower())
+def test_made_up_requests(shared_api: Any, mode: GenerationMode) -> None:
+    description = schemathesis.openapi.from_url(f"{shared_api.address}/openapi.json")
+    for found in description.get_all_operations():
+        operation = found.ok()
+
+        @BOUNDED
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def check(case: schemathesis.Case) -> None:
+            run = unquote(str((case.path_parameters or {}).get("run", "run")))
+            # What is printable can't be said by a portable regular expression.
+            assume(mode is GenerationMode.NEGATIVE or (run.isprintable() and run not in {".", ".."}))
+            case.body = whole(case.body)
+            case.call_and_validate()
+
+        with suppress(Unsatisfiable):  # nothing about the operation can be wrong
+            check()
+
+
+def whole(value: Any) -> Any:
+    """JSON Schema calls 1.0 an integer; the service doesn't take it for a step, so the generator must not send it."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            return {name: whole(one) for name, one in value.items()}
+        case list():
+            return [whole(one) for one in value]
+    return value
+
+
+def test_every_route_is_described(shared_api: Any) -> None:
+    paths = shared_api.get("/openapi.json").json["paths"]
+    assert set(paths) == {
+        "/v1/runs",
+        "/v1/runs/{run}",
+        "/v1/runs/{run}/steps",
+        "/v1/runs/{run}/series",
+        "/v1/runs/{run}/alerts",
+        "/v1/runs/{run}/incidents",
+        "/v1/runs/{run}/rebaseline",
+        "/v1/alerts",
+        "/v1/incidents",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    }
+    assert all(operation["summary"] for path in paths.values() for operation in path.values())
+
+
+def test_answers_have_the_described_shape(api: Any) -> None:
+    api.post([{"step": step, "metrics": {"actor/pg_loss": float("nan"), "x": 1}} for step in range(3)])
+    api.settle()
+    (alert,) = api.get("/v1/alerts").json["alerts"]
+    (incident,) = api.get("/v1/incidents").json["incidents"]
+    (run,) = api.get("/v1/runs").json["runs"]
+    for model, found in ((AlertModel, alert), (IncidentModel, incident), (RunModel, run)):
+        assert set(found) == set(model.model_fields)
+        model.model_validate(found)
