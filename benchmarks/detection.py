@@ -4,10 +4,10 @@
 
 A page is an incident that is (or becomes) critical. Rates:
 
-    healthy runs          pages per run, runs paged, warnings per 1,000 rows (a labelled transient excuses a warning within
-                          10 steps of it, never a page)
-    dynamic failures      onset later than the third row: caught by a page, or by any alert, from 2 rows before the onset to
-                          the end of the labelled events; delay in rows; alerts before that are false
+    healthy runs          pages per run, runs paged, warnings per 1,000 rows (a labelled transient excuses a warning
+                          within 10 steps of it, never a page)
+    dynamic failures      onset later than the third row: caught by a page, or by any alert, from 2 rows before the onset
+                          to the end of the labelled events; delay in rows; alerts before that are false
     wrong from the start  onset within the first three rows: caught by any alert
 
 Beside the engine stand dummies that know nothing: without them no rate means much.
@@ -151,7 +151,8 @@ def score(runs: Iterable[LabelledRun], detector: Callable[[LabelledRun], Said], 
             told = f"page +{min(hits_page) - onset}" if hits_page else "no page"
             told += f", alert {min(hits_any) - onset:+d}" if hits_any else ", MISSED"
             print(
-                f"  {kind:9s} {run.name:52s} onset row {onset} step {onset_step}: {told}; pages {said.pages} {said.warnings[:8]}"
+                f"  {kind:9s} {run.name:52s} onset row {onset} step {onset_step}: {told}; "
+                f"pages {said.pages} {said.warnings[:8]}"
             )
     return {
         "healthy": healthy,

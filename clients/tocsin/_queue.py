@@ -73,8 +73,16 @@ class Queue:
             self._working = True
             return claimed
 
+    def retire(self) -> bool:
+        """Whether the sender may end; False if a vector has arrived meanwhile, which no other sender will take."""
+        with self._changed:
+            if not self._drained():
+                return False
+            self._closed = self._hurry = self._working = False
+            return True
+
     def disclaim(self) -> None:
-        """The sender has ended (or did not start): the next ``claim`` starts another."""
+        """The sender has failed (or did not start): the next ``claim`` starts another."""
         with self._changed:
             self._working = False
 
@@ -82,13 +90,12 @@ class Queue:
         """The sender's wait until something arrives, ``close`` is called or ``timeout`` seconds have passed.
 
         Returns:
-            None if the queue was closed and is drained: the sender is to end and has been disclaimed.
+            None if the queue was closed and is drained: the sender is to ``retire``.
         """
         with self._changed:
             if not (self._inbox or self._hurry or self._drained()):
                 self._changed.wait(timeout)
             if self._drained():
-                self._closed = self._hurry = self._working = False
                 return None
             wake = Wake(list(self._inbox), self._hurry)
             self._inbox.clear()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tocsin._guard import debugging
 from tocsin._numbers import number
 from tocsin._policy import Action, Decision, decide
-from tocsin._queue import Held, Queue
+from tocsin._queue import Held, Queue, Wake
 from tocsin._settings import Settings
 from tocsin._tally import Tally
 from tocsin._transport import Transport, Unreachable
@@ -65,16 +65,24 @@ class Sender:
     def work(self) -> None:
         """Runs until the queue is closed and drained."""
         try:
-            while (wake := self._queue.wait(self._patience())) is not None:
-                for held in wake.arrived:
-                    self._take(held)
-                if wake.hurry or self._patience() == 0.0:
-                    self._advance()
+            while not self._finished(self._queue.wait(self._patience())):
+                pass
         except BaseException:
+            self._transport.close()
             self._queue.disclaim()
             raise
-        finally:
+
+    def _finished(self, wake: Wake | None) -> bool:
+        """Does what is to be done now; True if nothing is left and nobody logs any more."""
+        if wake is None:
+            # Before retiring: after that, another thread may already be using the connection.
             self._transport.close()
+            return self._queue.retire()
+        for held in wake.arrived:
+            self._take(held)
+        if wake.hurry or self._patience() == 0.0:
+            self._advance()
+        return False
 
     def _patience(self) -> float | None:
         """Seconds until the next request is due; None if there is nothing to send."""
@@ -92,8 +100,8 @@ class Sender:
 
     def _encoded(self, held: Held) -> bytes:
         metrics, refused = numbers(held.metrics)
-        for name, kind in refused.items():
-            self._tally.skip(name, kind)
+        for name, why in refused.items():
+            self._tally.skip(name, why)
         vector: dict[str, object] = {
             "step": whole(held.step),
             "metrics": metrics,
@@ -130,11 +138,12 @@ class Sender:
         batch = self._batch()
         if not batch:
             return
-        reply = self._exchange("POST", f"{self._path}/steps", b"[" + b",".join(batch) + b"]")
+        body = b"[" + b",".join(batch) + b"]"
+        reply = self._exchange("POST", f"{self._path}/steps", body)
         action, reason = reply.decision.action, reply.decision.reason
         if reason == "too_large" or not reply.answered:
             # Without an answer: perhaps a slow line, or a server that hangs up on a body beyond its limit.
-            self._body_limit = max(_SMALLEST_BODY, self._body_limit // 2)
+            self._body_limit = max(_SMALLEST_BODY, min(self._body_limit, len(body)) // 2)
         if action is Action.RETRY:
             return
         if self._parts:

@@ -60,12 +60,12 @@ class Tally:
         self.lose(reason, count)
         self.warn(reason, f"dropping vectors ({reason})", detail)
 
-    def skip(self, name: str, kind: str) -> None:
-        """Counts a value that is no number."""
+    def skip(self, name: str, why: str) -> None:
+        """Counts a value that can't be sent."""
         with self._lock:
             self.skipped += 1
         if len(self._said) < _MOST_NAMES:
-            self.warn(f"metric {name}", f"metric {name!r} is no number ({kind}): skipped", "")
+            self.warn(f"metric {name}", f"metric {name!r:.300} is skipped: {why}", "")
 
     def warn(self, kind: str, text: str, detail: str) -> None:
         """Says what happened, once for every ``kind``."""
@@ -83,7 +83,7 @@ class Tally:
         if waiting:
             lost.append(f"{waiting} still waiting")
         if self.skipped:
-            lost.append(f"{self.skipped} values skipped as no numbers")
+            lost.append(f"{self.skipped} values skipped")
         text = f"{self.delivered} of {self.logged} vectors delivered; {', '.join(lost)}"
         if lost and text != self._summary:
             self._summary = text

@@ -16,6 +16,8 @@ MOST_METRICS = 10_000
 # Immutable, and no device behind them; numpy's float64 is a float.
 _PLAIN = (float, int, type(None))
 _DEEPEST = 8
+# The server would refuse the whole vector for one name beyond this.
+_LONGEST_NAME = 256
 # Rough bytes that one metric costs in memory and on the wire beside its name.
 _METRIC_SIZE = 96
 
@@ -23,11 +25,16 @@ _METRIC_SIZE = 96
 class Refused(NamedTuple):
     """Stands for a value that can't be one number, so that the value itself isn't kept alive."""
 
-    kind: str
+    why: str
+
+    @classmethod
+    def of(cls, value: object) -> Refused:
+        """What stands for ``value``."""
+        return cls(f"{type(value).__name__} is no single number")
 
 
 class Numbers(NamedTuple):
-    """The metrics of one vector: the numbers by name, and of what type the refused ones were."""
+    """The metrics of one vector: the numbers by name, and why the others were refused."""
 
     metrics: dict[str, float]
     refused: dict[str, str]
@@ -43,7 +50,7 @@ def flat(metrics: Mapping[str, object], prefix: str = "", depth: int = 0) -> Ite
         elif depth < _DEEPEST:
             yield from flat(value, f"{name}/", depth + 1)
         else:
-            yield name, Refused("mapping nested too deeply")
+            yield name, Refused("the mappings around it are nested too deeply")
 
 
 def _name(key: object) -> str:
@@ -85,24 +92,24 @@ def hold_value(value: object) -> object:
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, str):
-        return value if len(value) <= LONGEST else Refused("long text")
+        return value if len(value) <= LONGEST else Refused("a text this long is no number")
     if isinstance(value, Refused):
         return value
     try:
         return _held_object(value)
     except Exception:  # noqa: BLE001 a foreign object may raise anything
-        return Refused(type(value).__name__)
+        return Refused.of(value)
 
 
 def _held_object(value: object) -> object:
     if not (hasattr(value, "item") or hasattr(value, "__float__")) or _elements(value) != 1:
-        return Refused(type(value).__name__)
+        return Refused.of(value)
     if type(value).__module__ == "numpy" and hasattr(value, "item"):
         return value.item()
     if hasattr(value, "placements") and hasattr(value, "to_local"):
         # Reading a sharded tensor is a collective operation: in a thread of one rank it would hang the training.
         if not all(placement.is_replicate() for placement in value.placements):
-            return Refused("sharded tensor, log its full_tensor()")
+            return Refused("it is a sharded tensor: log its full_tensor()")
         value = value.to_local()
     detach = getattr(value, "detach", None)
     return detach().clone() if callable(detach) else value
@@ -123,10 +130,13 @@ def numbers(held: Mapping[str, object]) -> Numbers:
     """
     result = Numbers({}, {})
     for name, value in held.items():
+        if not (0 < len(name) <= _LONGEST_NAME and name.isprintable()):
+            result.refused[name] = f"a metric's name has 1 to {_LONGEST_NAME} printable characters"
+            continue
         try:
             result.metrics[name] = _scalar(value)
         except Exception:  # noqa: BLE001 a foreign object may raise anything
-            result.refused[name] = value.kind if isinstance(value, Refused) else type(value).__name__
+            result.refused[name] = value.why if isinstance(value, Refused) else Refused.of(value).why
     return result
 
 

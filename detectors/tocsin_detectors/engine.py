@@ -29,14 +29,16 @@ from tocsin_detectors.alerts import (
     alert_to_json,
     derive_id,
 )
-from tocsin_detectors.algorithms import Point, Reading
+from tocsin_detectors.algorithms import QUIET, Point, Reading
+from tocsin_detectors.conditions import holds
 from tocsin_detectors.entries import Entry, Rebaseline, RunConfig, StepVector, entry_to_json
 from tocsin_detectors.incidents import Incidents
 from tocsin_detectors.ordering import Order, Ordering
-from tocsin_detectors.roster import Roster, Slot
+from tocsin_detectors.roster import Roster
 from tocsin_detectors.rules import Condition, RuleSet, shipped_rules
-from tocsin_detectors.rules.data import NON_FINITE, STEP_WENT_BACK, VITAL_FAMILIES
+from tocsin_detectors.rules.data import METRIC_MISSING, STEP_GAP, STEP_WENT_BACK
 from tocsin_detectors.rules.incident import TOGETHER
+from tocsin_detectors.slot import Slot
 from tocsin_detectors.watch import Watch
 
 __all__ = ["Engine"]
@@ -45,10 +47,9 @@ FORMAT = 1  # of the snapshot, and of whatever in this package decides beside th
 
 # A new sampling temperature moves all of these at once, and none of it is news.
 TEMPERATURE_FAMILIES = frozenset({"kl", "entropy", "gradient", "ratio", "mismatch", "actor", "length"})
-GROUP_ALGORITHMS = frozenset({"grpo", "dapo", "gspo", "drgrpo"})
-PER_SEQUENCE_FRAMEWORKS = frozenset({"slime", "miles", "open-instruct"})
-
-QUIET = Reading(sign=False, clear=True)
+STEPS = "training/global_step"  # the metric that alerts about the steps themselves are about
+STEP_RULES = (STEP_WENT_BACK.name, STEP_GAP.name)
+LOOK_EVERY = 16  # rows between looks for metrics that stopped coming
 
 
 class Engine:
@@ -69,7 +70,7 @@ class Engine:
         self._incidents = Incidents(self.rules)
         self._alerts: dict[tuple[str, str], Alert] = {}  # firing, by (rule, metric)
         self._onset_rows: dict[tuple[str, str], int] = {}
-        self._went_back = Watch(STEP_WENT_BACK)
+        self._steps = {name: Watch(self.rules[name]) for name in STEP_RULES if name in self.rules}
 
     @property
     def attempt(self) -> int:
@@ -110,9 +111,9 @@ class Engine:
             return []
         if order is Order.BACK:
             self._open_attempt(fold, vector)
-        elif order is Order.NEXT and self._went_back.severity is not None:
-            self._advance(fold, self._went_back, "training/global_step", "training/global_step", QUIET, float("nan"))
-        self._judge(fold, self._roster.admit(vector, self.config.framework))
+        elif order is Order.NEXT:
+            self._begin_row(fold)
+        self._judge(fold, self._roster.admit(vector, self.config))
         return self._conclude(fold)
 
     def _feed_config(self, config: RunConfig) -> list[Event]:
@@ -142,16 +143,30 @@ class Engine:
         for slot in self._roster.watched():
             for watch in slot.watches:
                 watch.release()
-        self._went_back.release()
+        for watch in self._steps.values():
+            watch.release()
         self._close_incidents(fold)
         self._ordering.open_attempt(vector)
         self._roster.open_attempt()
-        if STEP_WENT_BACK.name not in self.rules:
-            return
         detail = f"after step {last} came step {vector.step}: attempt {attempt + 1} begins (counted from 0)"
-        reading = Reading(sign=True, baseline=float(last or 0), detail=detail)
-        name = "training/global_step"
-        self._advance(fold, self._went_back, name, name, reading, float(vector.step))
+        self._tell_of_steps(fold, STEP_WENT_BACK.name, detail)
+
+    def _begin_row(self, fold: _Fold) -> None:
+        """What is to be said at a new step before its metrics are looked at."""
+        for watch in self._steps.values():
+            if watch.severity is not None:
+                self._advance(fold, watch, STEPS, STEPS, QUIET, float(fold.step))
+        if self._ordering.gap:
+            self._tell_of_steps(fold, STEP_GAP.name, self._ordering.gap)
+        if self._ordering.row % LOOK_EVERY == 0 and METRIC_MISSING.name in self.rules:
+            for slot, missing in self._roster.find_missing(self._ordering.step_before(fold.step) or 0):
+                last = f"last seen at step {slot.last_step}, and at every look before"
+                reading = Reading(sign=True, detail=last) if missing else QUIET
+                self._check(fold, slot, METRIC_MISSING.name, reading, slot.value)
+
+    def _tell_of_steps(self, fold: _Fold, rule: str, detail: str) -> None:
+        if rule in self._steps:
+            self._advance(fold, self._steps[rule], STEPS, STEPS, Reading(sign=True, detail=detail), float(fold.step))
 
     def _judge(self, fold: _Fold, updates: list[tuple[Slot, float]]) -> None:
         row, step = self._ordering.row, fold.step
@@ -160,9 +175,10 @@ class Engine:
         )
         pushes: list[tuple[Slot, float, float]] = []
         for slot, value in updates:
-            if slot.nan_watch is not None or value - value != 0.0:
-                self._judge_finiteness(fold, slot, value)
-                if value - value != 0.0:
+            if slot.checks or slot.least or slot.most or not slot.low <= value <= slot.high:
+                for rule, reading in slot.inspect(value).items():
+                    self._check(fold, slot, rule, reading, value)
+                if value - value != 0.0:  # NaN or infinity goes no further: it would make the statistics deaf
                     continue
             series = slot.series
             if series is None:
@@ -181,17 +197,20 @@ class Engine:
             if slot.series is not None:
                 slot.series.push(step, value, x)
 
-    def _judge_finiteness(self, fold: _Fold, slot: Slot, value: float) -> None:
-        if NON_FINITE.name not in self.rules:
+    def _check(self, fold: _Fold, slot: Slot, rule: str, reading: Reading, value: float) -> None:
+        """Move a data-quality check of a metric on; it exists only while there is something to tell."""
+        if rule not in self.rules:
             return
-        if slot.nan_watch is None:
-            slot.nan_watch = Watch(NON_FINITE)
-        finite = value - value == 0.0
-        severe = slot.family in VITAL_FAMILIES
-        reading = QUIET if finite else Reading(sign=True, severe=severe, detail=f"{slot.source} is {value}")
-        self._advance(fold, slot.nan_watch, slot.canonical, slot.source, reading, value)
-        if slot.nan_watch.severity is None and finite:
-            slot.nan_watch = None
+        watch = slot.checks.get(rule)
+        if watch is None:
+            if not reading.sign:
+                return
+            watch = slot.checks[rule] = Watch(self.rules[rule])
+            slot.attend()
+        self._advance(fold, watch, slot.canonical, slot.source, reading, value)
+        if not watch.active:
+            del slot.checks[rule]
+            slot.attend()
 
     def _advance(self, fold: _Fold, watch: Watch, metric: str, source: str, reading: Reading, value: float) -> None:
         """Move a watch on by one reading, and tell of the change in its alert."""
@@ -257,7 +276,7 @@ class Engine:
             row = self._onset_rows[key]
             if any(
                 other.family in families
-                and other.severity is not Severity.INFO
+                and self.rules[other.rule].collapse
                 and abs(self._onset_rows[near] - row) <= TOGETHER
                 for near, other in self._alerts.items()
             ):
@@ -293,27 +312,7 @@ class Engine:
         )
 
     def _holds(self, condition: Condition) -> bool:
-        match condition:
-            case Condition.REWARD_NOT_RISING:
-                series = self._roster.reward()
-                baseline = None if series is None else series.baseline
-                if series is None or baseline is None:
-                    return False  # nobody knows: say nothing
-                level = series.scale.transform(series.smoothed(9))
-                return level <= baseline.median + 0.25 * baseline.spread
-            case Condition.GROUP_NORMALISED:
-                if self.config.algorithm is not None:
-                    return self.config.algorithm.lower() in GROUP_ALGORITHMS
-                return not self._roster.has_critic
-            case Condition.MEAN_PER_SEQUENCE:
-                return self._per_sequence()
-            case Condition.MEAN_PER_TOKEN:
-                return not self._per_sequence()
-
-    def _per_sequence(self) -> bool:
-        if self.config.advantage_mean is not None:
-            return self.config.advantage_mean == "sequence"
-        return self._roster.framework in PER_SEQUENCE_FRAMEWORKS
+        return holds(condition, self.config, self._roster)
 
     # Snapshots
 
@@ -327,7 +326,7 @@ class Engine:
             "incidents": self._incidents.snapshot(),
             "alerts": [alert_to_json(alert) for alert in self._alerts.values()],
             "onset_rows": list(self._onset_rows.values()),
-            "went_back": self._went_back.snapshot(),
+            "steps": {name: watch.snapshot() for name, watch in self._steps.items()},
         }
 
     @classmethod
@@ -348,7 +347,8 @@ class Engine:
         alerts = [alert_from_json(alert) for alert in state["alerts"]]
         engine._alerts = {(alert.rule, alert.metric): alert for alert in alerts}
         engine._onset_rows = dict(zip(engine._alerts, state["onset_rows"], strict=True))
-        engine._went_back.restore(state["went_back"])
+        for name, watch in engine._steps.items():
+            watch.restore(state["steps"][name])
         return engine
 
 

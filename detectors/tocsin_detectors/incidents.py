@@ -19,7 +19,7 @@ from tocsin_detectors.alerts import (
     incident_to_json,
 )
 from tocsin_detectors.rules import RuleSet
-from tocsin_detectors.rules.incident import BEHAVIOUR_FAMILIES, COLLAPSE_FAMILIES, MODEL_COLLAPSE, TOGETHER
+from tocsin_detectors.rules.incident import BEHAVIOUR_FAMILIES, MODEL_COLLAPSE, TOGETHER
 
 __all__ = ["Incidents"]
 
@@ -106,8 +106,7 @@ class Incidents:
         members = sorted(
             entry.alerts.values(), key=lambda alert: (alert.onset_step, alert.fired_step, alert.rule, alert.metric)
         )
-        families = list(dict.fromkeys(alert.family for alert in members if alert.severity is not Severity.INFO))
-        broken = [family for family in families if family in COLLAPSE_FAMILIES]
+        broken = list(dict.fromkeys(alert.family for alert in members if self._rules[alert.rule].collapse))
         collapsed = len(broken) >= 2 and not BEHAVIOUR_FAMILIES.isdisjoint(broken)
         worst = max(members, key=lambda alert: alert.severity.rank)
         # What was once a collapse stays one, even when a member has recovered.

@@ -18,12 +18,15 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum
+from itertools import pairwise
 from typing import Any
 
 from tocsin_detectors.entries import StepVector
 
 __all__ = ["Order", "Ordering"]
 
+STRIDES = 9  # rows that show how far apart steps usually are
+GAP = 3  # so many times as far is a gap
 MEMORY = 256  # steps whose fingerprints and rows are remembered
 
 
@@ -39,13 +42,14 @@ class Order(Enum):
 class Ordering:
     """Rows, steps and attempts of a run. A row is a logged step, counted from 0 over all attempts."""
 
-    __slots__ = ("_fingerprints", "_rows", "_time", "attempt", "row", "step", "told_attempt")
+    __slots__ = ("_fingerprints", "_rows", "_time", "attempt", "gap", "row", "step", "told_attempt")
 
     def __init__(self) -> None:
         self.row = -1
         self.step: int | None = None
         self.attempt = 0
         self.told_attempt: int | None = None  # the trainer's own number of it
+        self.gap = ""  # what is remarkable about the newest row's distance from the last, in words
         self._time: float | None = None  # the newest time of this attempt
         self._rows: deque[int] = deque(maxlen=MEMORY)  # the steps of the last rows of this attempt
         self._fingerprints: deque[tuple[int, float]] = deque(maxlen=MEMORY)
@@ -118,11 +122,20 @@ class Ordering:
         self._fingerprints = deque(((step, value) for step, value in state["fingerprints"]), maxlen=MEMORY)
 
     def _begin_row(self, vector: StepVector) -> None:
+        self.gap = self._describe_gap(vector.step)
         self.row += 1
         self.step = vector.step
         self._rows.append(vector.step)
         if vector.time is not None:
             self._time = vector.time if self._time is None else max(self._time, vector.time)
+
+    def _describe_gap(self, step: int) -> str:
+        if len(self._rows) < STRIDES:
+            return ""
+        last = list(self._rows)[-STRIDES:]
+        usual = max(later - earlier for earlier, later in pairwise(last))
+        stride = step - last[-1]
+        return f"after step {last[-1]} came step {step}; usual are {usual} at most" if stride > GAP * usual else ""
 
 
 def _fingerprint(metrics: Mapping[str, float]) -> float:

@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tocsin_detectors.catalogue import Catalogue, Resolved, guess_framework
-from tocsin_detectors.entries import StepVector
+from tocsin_detectors.entries import RunConfig, StepVector
 from tocsin_detectors.rules import Rule, RuleSet
-from tocsin_detectors.rules.data import NON_FINITE
 from tocsin_detectors.rules.reward import TRAIN_REWARD
 from tocsin_detectors.scale import Scale
 from tocsin_detectors.series import Series
+from tocsin_detectors.slot import Slot
 from tocsin_detectors.watch import Watch
 
-__all__ = ["Roster", "Slot"]
+__all__ = ["Roster"]
 
 # Metrics that only a training actor reports: while critics train alone they are absent.
 ACTOR_SIGNS = frozenset({"actor/pg_loss", "actor/grad_norm", "actor/pg_clipfrac", "actor/ppo_kl"})
 CRITIC_SIGNS = frozenset({"critic/vf_loss", "critic/values/mean", "critic/vf_explained_var"})
-
-
-class Slot:
-    """One of the trainer's metric names, and what is made of it.
-
-    Attributes:
-        source: the trainer's name.
-        canonical: the catalogue's name, or the trainer's where the catalogue knows none.
-        framework: whose reading of the name was taken.
-        series: None while no rule watches the metric.
-        last_step: newest step at which it had a value in this attempt.
-        nan_watch: exists from the first non-finite value until all is finite again.
-    """
-
-    __slots__ = (
-        "canonical", "family", "framework", "last_step", "nan_watch", "resolved", "series", "skip_zero", "source",
-        "watches",
-    )  # fmt: skip
-
-    def __init__(self, source: str, canonical: str, family: str, resolved: Resolved, framework: str | None) -> None:
-        self.framework = framework
-        self.source = source
-        self.canonical = canonical
-        self.family = family
-        self.resolved = resolved
-        self.series: Series | None = None
-        self.watches: list[Watch] = []
-        self.skip_zero = False
-        self.last_step = -1
-        self.nan_watch: Watch | None = None
+REGULAR = 4  # looks in a row with a new value that make a metric a regular one
+SILENT = 2  # looks in a row without that make a regular one missing
 
 
 class Roster:
@@ -60,11 +33,15 @@ class Roster:
     """
 
     def __init__(self, rules: RuleSet) -> None:
-        self._rules = [(rule, _matcher(rule)) for rule in rules]
+        self._all_rules = {rule.name: rule for rule in rules}
+        self._rules = [(rule, _matcher(rule)) for rule in rules if rule.tests and rule.expression is None]
+        self._expressions = [rule for rule in rules if rule.tests and rule.expression is not None]
         self._catalogue = Catalogue()
         self._slots: dict[str, Slot] = {}
-        self._owners: dict[str, Slot] = {}  # by canonical name
+        self._owners: dict[str, Slot] = {}  # by canonical name, the computed ones too
+        self._computed: dict[str, tuple[Rule, Slot, tuple[tuple[str, Slot], ...]]] = {}  # by rule
         self._watched: list[Slot] | None = None
+        self._looked_at = -1  # the step of the last look for missing metrics
         self.framework: str | None = None  # as told, or guessed from the names
         self._stated: str | None = None
         self.pretraining = False
@@ -76,36 +53,60 @@ class Roster:
         slot = self._slots.get(name)
         return slot is not None and slot.last_step >= step
 
-    def admit(self, vector: StepVector, framework: str | None) -> list[tuple[Slot, float]]:
+    def admit(self, vector: StepVector, config: RunConfig) -> list[tuple[Slot, float]]:
         """The vector's news: slots that somebody has to look at with their values in the catalogue's unit.
 
         Values that a slot has had at this step already are passed over. The order of the result doesn't depend on the
         order of the metrics in the vector.
         """
         step, slots = vector.step, self._slots
-        if any(name not in slots for name in vector.metrics):
-            self._enlist(vector.metrics, framework)
+        if not vector.metrics.keys() <= slots.keys():
+            self._enlist(vector.metrics, config.framework)
         updates: list[tuple[Slot, float]] = []
         for name, value in vector.metrics.items():
             slot = slots[name]
             if slot.last_step >= step:
                 continue
             slot.last_step = step
-            if slot.series is not None or slot.nan_watch is not None or value - value != 0.0:
+            slot.value = value
+            if slot.attended or not slot.low <= value <= slot.high:
                 updates.append((slot, slot.resolved.apply(value)))
+        updates.extend(self._compute(step, config))
         updates.sort(key=_by_canonical)
         return updates
 
     def open_attempt(self) -> None:
-        """Steps begin anew, and so do the checks for finite values: the alerts of the last attempt are over."""
-        for slot in self._slots.values():
+        """Steps begin anew, and so do the data-quality checks: the alerts of the last attempt are over."""
+        self._looked_at = -1
+        for slot in self._owners.values():
             slot.last_step = -1
-            slot.nan_watch = None
+            slot.silent = 0
+            slot.checks.clear()
+            slot.attend()
+
+    def find_missing(self, step: int) -> Iterator[tuple[Slot, bool]]:
+        """A look at which metrics have come since the last look: regular ones that haven't, or have again.
+
+        Call it every so many steps; what comes more rarely than that is no regular metric.
+        """
+        for slot in self._slots.values():
+            if slot.last_step > self._looked_at:
+                if slot.silent >= SILENT and slot.regular >= REGULAR:
+                    yield slot, False
+                slot.regular = slot.regular + 1 if not slot.silent or slot.regular >= REGULAR else 1
+                slot.silent = 0
+            else:
+                slot.silent += 1
+                if slot.regular >= REGULAR and slot.silent == SILENT:
+                    yield slot, True
+                elif slot.regular < REGULAR:
+                    slot.regular = 0
+        self._looked_at = step
 
     def watched(self) -> list[Slot]:
         """The slots that rules watch, by canonical name."""
         if self._watched is None:
-            self._watched = sorted((slot for slot in self._slots.values() if slot.watches), key=lambda s: s.canonical)
+            self._watched = sorted((slot for slot in self._owners.values() if slot.watches), key=lambda s: s.canonical)
         return self._watched
 
     def watch(self, rule: str, metric: str) -> Watch:
@@ -115,16 +116,21 @@ class Roster:
             KeyError: there is none.
         """
         slot = self._owners[metric]
-        if rule == NON_FINITE.name and slot.nan_watch is not None:
-            return slot.nan_watch
-        return next(watch for watch in slot.watches if watch.rule.name == rule)
+        return slot.checks.get(rule) or next(watch for watch in slot.watches if watch.rule.name == rule)
+
+    def series(self, metric: str) -> Series | None:
+        """The series of a canonical metric; None if the run doesn't report it or nothing watches it."""
+        slot = self._owners.get(metric)
+        return None if slot is None else slot.series
+
+    def value(self, metric: str) -> float:
+        """The last value of a canonical metric in its unit; NaN if the run doesn't report it."""
+        slot = self._owners.get(metric)
+        return math.nan if slot is None or slot.last_step < 0 else slot.resolved.apply(slot.value)
 
     def reward(self) -> Series | None:
         """The series of the training reward; None if the run reports none."""
-        for name in TRAIN_REWARD:
-            if (slot := self._owners.get(name)) is not None and slot.series is not None:
-                return slot.series
-        return None
+        return next((series for name in TRAIN_REWARD if (series := self.series(name)) is not None), None)
 
     def _enlist(self, metrics: Mapping[str, float], framework: str | None) -> None:
         if self.framework is None or framework != self._stated:
@@ -135,105 +141,111 @@ class Roster:
         # Where several names mean one metric, the catalogue's first choice gets it, whatever the order they came in.
         for answer, name in sorted(resolved, key=lambda pair: (pair[0].canonical, pair[0].priority, pair[1])):
             self._enlist_one(name, answer, reading)
-        self._note_phase()
-        self._watched = None
+        self._connect()
 
     def _enlist_one(self, name: str, resolved: Resolved, framework: str | None) -> None:
-        family = "" if resolved.metric is None else resolved.metric.family
-        if resolved.canonical in self._owners:
+        own = resolved.canonical
+        if own in self._owners:
             # A second voice on a metric that has one keeps its own name, and the data-quality checks.
-            own = name
+            own, resolved = name, Resolved(name, None)
             while own in self._owners:  # the canonical name itself came after an alias of it
                 own += " (again)"
-            slot = Slot(name, own, family, Resolved(name, None), framework)
-            self._owners[own] = slot
-        else:
-            slot = Slot(name, resolved.canonical, family, resolved, framework)
-            self._owners[resolved.canonical] = slot
-            self._assign(slot, resolved)
-        self._slots[name] = slot
+        slot = Slot(name, own, resolved, framework)
+        self._slots[name] = self._owners[own] = slot
+        wanted = [
+            rule for rule, matches in self._rules if matches(own) and not (rule.first_of and self._is_second(rule, own))
+        ]
+        slot.assign(wanted, _scale(resolved))
 
-    def _assign(self, slot: Slot, resolved: Resolved) -> None:
-        """Give the slot the watches of the rules that want its metric."""
-        for rule, matches in self._rules:
-            if not rule.tests or not matches(slot.canonical) or (rule.first_of and self._is_second(rule, slot)):
-                continue
-            slot.watches.append(Watch(rule))
-        if slot.watches:
-            slot.series = Series(resolved.metric.scale if resolved.metric is not None else Scale())
-            slot.skip_zero = any(watch.rule.skip_zero for watch in slot.watches)
-
-    def _is_second(self, rule: Rule, slot: Slot) -> bool:
+    def _is_second(self, rule: Rule, metric: str) -> bool:
         """Whether a metric that the rule prefers is there; if this one is preferred, the others' watches end."""
-        rank = rule.metrics.index(slot.canonical)
-        for other in rule.metrics[:rank]:
-            if other in self._owners:
-                return True
+        rank = rule.metrics.index(metric)
+        if any(other in self._owners for other in rule.metrics[:rank]):
+            return True
         for other in rule.metrics[rank + 1 :]:
             if other in self._owners:
-                owner = self._owners[other]
-                owner.watches = [watch for watch in owner.watches if watch.rule is not rule or watch.severity]
-                owner.skip_zero = any(watch.rule.skip_zero for watch in owner.watches)
+                self._owners[other].dismiss(rule)
         return False
 
-    def _note_phase(self) -> None:
-        self._has_actor = self._has_actor or not ACTOR_SIGNS.isdisjoint(self._owners)
-        self.has_critic = self.has_critic or not CRITIC_SIGNS.isdisjoint(self._owners)
+    def _connect(self) -> None:
+        """After new names: which phase this is, whose mean has a minimum and a maximum, what can be computed."""
+        owners = self._owners
+        self._watched = None
+        self._has_actor = self._has_actor or not ACTOR_SIGNS.isdisjoint(owners)
+        self.has_critic = self.has_critic or not CRITIC_SIGNS.isdisjoint(owners)
         self.pretraining = self.has_critic and not self._has_actor
+        for name, slot in owners.items():
+            if name.endswith("/mean"):
+                slot.least, slot.most = owners.get(f"{name[:-5]}/min"), owners.get(f"{name[:-5]}/max")
+                slot.attend()
+        for rule in self._expressions:
+            expression = rule.expression
+            assert expression is not None  # noqa: S101 - that is what the list is of
+            needed = [name for name in expression.names if not name.startswith("config.")]
+            if rule.name in self._computed or any(name not in owners for name in needed):
+                continue
+            slot = Slot(expression.text, rule.metrics[0], Resolved(rule.metrics[0], None), None)
+            slot.assign([rule], rule.scale or Scale())
+            self._computed[rule.name] = (rule, slot, tuple((name, owners[name]) for name in needed))
+        for _, slot, _ in self._computed.values():
+            owners.setdefault(slot.canonical, slot)
+
+    def _compute(self, step: int, config: RunConfig) -> Iterator[tuple[Slot, float]]:
+        """The values of the expressions whose metrics have all come at this step."""
+        for rule, slot, inputs in self._computed.values():
+            if slot.last_step >= step or any(source.last_step != step for _, source in inputs):
+                continue
+            assert rule.expression is not None  # noqa: S101 - it is computed
+            values = {name: source.resolved.apply(source.value) for name, source in inputs}
+            for name in rule.expression.names:
+                if name.startswith("config."):
+                    setting = getattr(config, name.removeprefix("config."), None)
+                    values[name] = setting if isinstance(setting, (int, float)) else math.nan
+            value = rule.expression(values)
+            slot.last_step = step
+            if value - value == 0.0:
+                slot.value = value
+                yield slot, value
 
     def snapshot(self) -> dict[str, Any]:
         """The state as strict JSON."""
-        slots = []
-        for slot in self._slots.values():
-            saved: list[Any] = [slot.source, slot.canonical, slot.framework, slot.last_step]
-            if slot.series is not None or slot.nan_watch is not None:
-                saved.append(
-                    {
-                        "series": None if slot.series is None else slot.series.snapshot(),
-                        "watches": {watch.rule.name: watch.snapshot() for watch in slot.watches},
-                        "nan_watch": None if slot.nan_watch is None else slot.nan_watch.snapshot(),
-                    }
-                )
-            slots.append(saved)
-        return {"framework": self.framework, "stated": self._stated, "slots": slots}
+        return {
+            "framework": self.framework,
+            "stated": self._stated,
+            "looked_at": self._looked_at,
+            "slots": [slot.snapshot() for slot in self._slots.values()],
+            "values": [slot.value if slot.value - slot.value == 0.0 else None for slot in self._slots.values()],
+            "computed": {name: slot.snapshot() for name, (_, slot, _) in self._computed.items()},
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what :meth:`snapshot` gave."""
-        rules = {rule.name: rule for rule, _ in self._rules}
         self.framework, self._stated = state["framework"], state["stated"]
-        for source, canonical, framework, last_step, *rest in state["slots"]:
+        self._looked_at = state["looked_at"]
+        for saved, value in zip(state["slots"], state["values"], strict=True):
+            source, canonical, framework = saved[:3]
             resolved = self._catalogue.resolve(source, framework)
-            family = "" if resolved.metric is None else resolved.metric.family
             if resolved.canonical != canonical:
                 resolved = Resolved(source, None)
-            slot = Slot(source, canonical, family, resolved, framework)
-            slot.last_step = last_step
+            slot = Slot(source, canonical, resolved, framework)
+            slot.restore(saved, self._all_rules, _scale(resolved))
+            slot.value = math.nan if value is None else value
             self._slots[source] = self._owners[canonical] = slot
-            if rest:
-                self._restore_watches(slot, rest[0], rules)
-        self._note_phase()
-        self._watched = None
+        self._connect()
+        for name, saved in state["computed"].items():
+            rule, slot, _ = self._computed[name]
+            slot.restore(saved, self._all_rules, rule.scale or Scale())
 
-    def _restore_watches(self, slot: Slot, saved: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
-        for name, watch_state in saved["watches"].items():
-            watch = Watch(rules[name])
-            watch.restore(watch_state)
-            slot.watches.append(watch)
-        if saved["series"] is not None:
-            metric = slot.resolved.metric
-            slot.series = Series(metric.scale if metric is not None else Scale())
-            slot.series.restore(saved["series"])
-            slot.skip_zero = any(watch.rule.skip_zero for watch in slot.watches)
-        if saved["nan_watch"] is not None:
-            slot.nan_watch = Watch(NON_FINITE)
-            slot.nan_watch.restore(saved["nan_watch"])
+
+def _scale(resolved: Resolved) -> Scale:
+    return Scale() if resolved.metric is None else resolved.metric.scale
 
 
 def _by_canonical(update: tuple[Slot, float]) -> str:
     return update[0].canonical
 
 
-def _matcher(rule: Rule) -> Any:
+def _matcher(rule: Rule) -> Callable[[str], object]:
     """A predicate on canonical names: one of the rule's metrics, where a ``{placeholder}`` stands for any text."""
     if not any("{" in metric for metric in rule.metrics):
         return frozenset(rule.metrics).__contains__

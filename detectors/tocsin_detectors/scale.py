@@ -30,7 +30,7 @@ class Scale:
         """A finite value of the metric in the unit of the scale; values beyond 1e100 count as 1e100."""
         value = min(max(value, -LARGEST), LARGEST) + 0.0  # the sum makes -0.0 the 0.0 that it equals
         if self.kind == "symlog":
-            return math.copysign(math.log1p(abs(value) / self.linear), value)
+            return math.log1p(value / self.linear) if value >= 0 else -math.log1p(-value / self.linear)
         return value  # shares stay as they are: an absolute difference of shares is what counts
 
     def inverse(self, x: float) -> float:

@@ -58,7 +58,7 @@ class Baseline:
         count = len(order)
         median = order[count // 2] if count % 2 else 0.5 * (order[count // 2 - 1] + order[count // 2])
         # Of a series around 0 either tail may be the larger one. Of few values the outermost may be a first outlier.
-        tail = max(count // 10, 1) if count >= 5 else 0
+        tail = count // 10 or int(count >= 5)
         low, high = order[tail], order[-1 - tail]
         baseline = cls(median, None, count, max(abs(median), abs(low), abs(high)))
         floor = FLOORS[scale.kind] * (baseline.size if scale.kind == "linear" else 1.0)
@@ -112,13 +112,25 @@ class Series:
             self._baseline = Baseline.of(self._order, self.scale)
         return self._baseline
 
+    def is_ordinary(self, x: float) -> bool:
+        """Whether a transformed value lies between the window's 10th and 90th percentile: then it is far by no measure.
+
+        The quickest of all questions: it needs no baseline.
+        """
+        order = self._order
+        count = len(order)
+        if count < FEWEST:
+            return False
+        tail = count // 10 or 1
+        return order[tail] <= x <= order[-1 - tail]
+
     def push(self, step: int, value: float, x: float) -> None:
         """Take in a finite value: ``x`` is ``scale.transform(value)``."""
         self.count += 1
         self.last = value
         self.last_step = step
         self.recent.append(value)
-        far = len(self._order) >= FEWEST and self._is_far(x)
+        far = len(self._order) >= FEWEST and not self.is_ordinary(x) and self._is_far(x)
         # Far values that keep coming and going are no shift but the way this metric is (two modes, heavy tails): they
         # belong to its baseline. Only those before the present run of far ones count, since that may be a shift.
         before = self._far >> (~self._far & (self._far + 1)).bit_length() - 1

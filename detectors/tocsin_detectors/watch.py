@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tocsin_detectors.alerts import Severity, Transition
-from tocsin_detectors.algorithms import Algorithm, Point, Reading
+from tocsin_detectors.algorithms import QUIET, UNDECIDED, Algorithm, Point, Reading
 from tocsin_detectors.rules import Condition, Guarded, Rule
 from tocsin_detectors.series import Series
 
@@ -20,9 +20,6 @@ __all__ = ["Watch"]
 
 # A warning that lasts so many values is the new level, and said often enough. What is critical stays until it recovers.
 SETTLED = 128
-
-NO_SIGN = Reading(sign=False, clear=True)
-UNDECIDED = Reading(sign=False)
 
 
 class Watch:
@@ -33,7 +30,18 @@ class Watch:
         onset_step: step at which that alert's sign began.
     """
 
-    __slots__ = ("_mask", "_quiet", "_sign_steps", "_signs", "_tests", "_values", "onset_step", "rule", "severity")
+    __slots__ = (
+        "_adapts",
+        "_mask",
+        "_quiet",
+        "_sign_steps",
+        "_signs",
+        "_tests",
+        "_values",
+        "onset_step",
+        "rule",
+        "severity",
+    )
     severity: Severity | None
     _mask: int  # the last signs as bits, the newest lowest
     _signs: int  # signs in this episode
@@ -46,6 +54,7 @@ class Watch:
             (entry.test.start(), entry.conditions) if isinstance(entry, Guarded) else (entry.start(), ())
             for entry in rule.tests
         ]
+        self._adapts = bool(self._tests) and all(algorithm.adapts for algorithm, _ in self._tests)
         self._sign_steps: deque[int] = deque(maxlen=rule.among)
         self._reset()
 
@@ -62,7 +71,7 @@ class Watch:
                     sign = reading
             elif not reading.clear:
                 clear = False
-        return sign or (NO_SIGN if clear else UNDECIDED)
+        return sign or (QUIET if clear else UNDECIDED)
 
     def advance(self, reading: Reading, step: int) -> Transition | None:
         """Move the alert's life on by one value; the change that it makes, if any."""
@@ -93,7 +102,7 @@ class Watch:
             self._quiet += 1
             if self._quiet >= rule.recovery:
                 return Transition.RESOLVED
-        if self._values >= SETTLED and self.severity is not Severity.CRITICAL:
+        if self._adapts and self._values >= SETTLED and self.severity is not Severity.CRITICAL:
             return Transition.RESOLVED
         return None
 

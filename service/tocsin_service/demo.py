@@ -65,7 +65,7 @@ def _start(port: int, folder: str) -> Service:
 
 def _show(service: Service, rate: float) -> int:
     vectors = list(readers.read(RECORDING))
-    print("A recorded GRPO run (TRL, tiny Qwen2): its learning rate is raised 100 times at step 120.")
+    print("A recorded GRPO run (TRL, tiny Qwen2): its learning rate is raised 100 times at step 121.")
     print(f"It is sent to {service.address} at {rate:g} steps a second.\n")
     run = tocsin.Run(RUN, url=service.address, config=CONFIG)
     screen = _Screen(run, len(vectors))
@@ -75,7 +75,7 @@ def _show(service: Service, rate: float) -> int:
     screen.clear()
     print(f"\nSummary: {delivered.summary}.")
     alerts = {alert["id"]: alert for alert in run.alerts()}
-    with urllib.request.urlopen(f"{service.address}/v1/runs/{RUN}/incidents", timeout=10) as response:
+    with urllib.request.urlopen(f"{service.address}/v1/runs/{RUN}/incidents", timeout=10) as response:  # noqa: S310 - our own http
         incidents = json.load(response)["incidents"]
     for incident in incidents:
         print("\n".join(incident_lines(incident, alerts)))

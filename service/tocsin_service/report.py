@@ -27,15 +27,17 @@ def incident_lines(incident: Mapping[str, Any], alerts: Mapping[str, Mapping[str
     mark = MARKS.get(incident["severity"], "  ")
     ended = "" if incident["resolved_step"] is None else f", over at step {incident['resolved_step']}"
     yield printable(f"{mark} {incident['severity'].upper()}  {incident['title']}")
-    yield f"     since step {incident['onset_step']}, said at step {incident['opened_step']}{ended}; id {incident['id']}"
+    steps = f"since step {incident['onset_step']}, said at step {incident['opened_step']}{ended}"
+    yield f"     {steps}; id {incident['id']}"
     if incident["last_good_step"] is not None:
         yield f"     last good step: {incident['last_good_step']}"
     for member in incident["members"]:
         if (alert := alerts.get(member)) is None:
             continue
         state = "" if alert["resolved_step"] is None else f" [{alert['reason']} at step {alert['resolved_step']}]"
-        head = f"{alert['rule']} ({alert['severity']}) on {alert['metric']}, step {alert['onset_step']} -> {alert['fired_step']}{state}: "
-        yield from _wrapped(head + alert["evidence"]["detail"], "     - ")
+        what = f"{alert['rule']} ({alert['severity']}) on {alert['metric']}"
+        when = f"step {alert['onset_step']} -> {alert['fired_step']}{state}"
+        yield from _wrapped(f"{what}, {when}: {alert['evidence']['detail']}", "     - ")
     yield from _wrapped(incident["meaning"], "     Meaning: ")
     for number, remedy in enumerate(incident["remedies"], 1):
         yield from _wrapped(remedy, f"     {number}. ")

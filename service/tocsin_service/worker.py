@@ -65,6 +65,7 @@ class Worker:
         self._news: OrderedDict[str, float] = OrderedDict()  # run -> when its oldest news was stored (monotonic)
         self._changed = threading.Condition()
         self._busy = False
+        self._swept = False  # the store has been asked what an earlier process left
         self._stopping = False
         self._deadline = float("inf")
         self._thread = threading.Thread(target=self._loop, name="tocsin-worker", daemon=True)
@@ -84,9 +85,12 @@ class Worker:
             self._changed.notify_all()
 
     def wait_idle(self, timeout: float) -> bool:
-        """Waits until everything that :meth:`wake` told of is committed; False if ``timeout`` seconds didn't do."""
+        """Waits until everything that :meth:`wake` told of, and everything that was left before the start, is committed.
+
+        False if ``timeout`` seconds didn't do.
+        """
         with self._changed:
-            return self._changed.wait_for(lambda: not self._news and not self._busy, timeout)
+            return self._changed.wait_for(lambda: self._swept and not self._news and not self._busy, timeout)
 
     def stop(self, timeout: float) -> None:
         """Folds what is stored, snapshots and ends; what isn't folded after ``timeout`` seconds waits in the log."""
@@ -103,8 +107,7 @@ class Worker:
         while True:
             try:
                 if time.monotonic() >= sweep:
-                    for left in self._store.news():
-                        self.wake(left)
+                    self._sweep()
                     sweep = time.monotonic() + SWEEP_SECONDS
                 run = self._take()
                 if run is not None:
@@ -121,6 +124,15 @@ class Worker:
                 if self._pause(PAUSE_SECONDS[min(trouble, len(PAUSE_SECONDS) - 1)]):
                     return
                 trouble += 1
+
+    def _sweep(self) -> None:
+        """Finds the runs whose wake-up got lost, at first those that an earlier process left."""
+        left = self._store.news()
+        with self._changed:
+            for run in left:
+                self._news.setdefault(run, time.monotonic())
+            self._swept = True
+            self._changed.notify_all()
 
     def _take(self) -> str | None:
         """The next run with news; None if there is none for a while, or none left and it is time to stop."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import os
 import shutil
 import socket
@@ -61,17 +62,17 @@ class RecordingServer:
 
     Reply = Reply
 
-    def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, restarted: RecordingServer | None = None) -> None:
         self.requests: list[Request] = []
-        self.vectors: list[dict[str, Any]] = []
+        self.vectors: list[dict[str, Any]] = restarted.vectors if restarted else []
         self.repeated = 0
         self.connections = 0
         self.script: deque[Reply] = deque()
         self.decide: Callable[[Request], Reply] = lambda _: Reply()
         self.changed = threading.Condition()
-        self._known: set[tuple[int, str]] = set()
+        self._known: set[tuple[int, str]] = restarted._known if restarted else set()
         self._open: set[socket.socket] = set()
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
+        self._server = ThreadingHTTPServer(("127.0.0.1", restarted.port if restarted else 0), self._handler())
         self._server.daemon_threads = True
         if tls:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
@@ -131,6 +132,7 @@ class RecordingServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
 
             def setup(self) -> None:
                 super().setup()
@@ -169,6 +171,33 @@ class RecordingServer:
                 pass
 
         return Handler
+
+
+class Said(logging.Handler):
+    """What the client said, for those who wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = threading.Condition()
+        self._messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with self._changed:
+            self._messages.append(record.getMessage())
+            self._changed.notify_all()
+
+    def wait(self, text: str) -> None:
+        with self._changed:
+            found = self._changed.wait_for(lambda: any(text in message for message in self._messages), PATIENCE)
+            assert found, self._messages
+
+
+@pytest.fixture
+def said() -> Iterator[Said]:
+    handler = Said()
+    logging.getLogger("tocsin").addHandler(handler)
+    yield handler
+    logging.getLogger("tocsin").removeHandler(handler)
 
 
 @pytest.fixture(autouse=True)
@@ -226,7 +255,7 @@ def certificate(tmp_path: Path) -> tuple[Path, ssl.SSLContext]:
         pytest.skip("needs the openssl program to make a certificate")
     key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
     made = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout {key} -out {cert}"
-    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    names = ["-addext", "subjectAltName=DNS:localhost,DNS:tocsin.invalid,IP:127.0.0.1"]
     subprocess.run([*made.split(), *names], check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)

@@ -129,16 +129,16 @@ def test_what_is_no_single_number_is_refused_with_its_kind_and_not_kept():
     found, refused = numbers(held)
     assert found == {}
     assert refused == {
-        "list": "list",
-        "array": "Array",
-        "tensor": "Tensor",
-        "word": "str",
-        "long": "long text",
-        "bytes": "bytes",
-        "complex": "complex",
-        "hostile": "Hostile",
-        "sharded": "sharded tensor, log its full_tensor()",
-        "none/deep": "list",
+        "list": "list is no single number",
+        "array": "Array is no single number",
+        "tensor": "Tensor is no single number",
+        "word": "str is no single number",
+        "long": "a text this long is no number",
+        "bytes": "bytes is no single number",
+        "complex": "complex is no single number",
+        "hostile": "Hostile is no single number",
+        "sharded": "it is a sharded tensor: log its full_tensor()",
+        "none/deep": "list is no single number",
     }
     assert not any(isinstance(value, (list, bytes, Tensor, Sharded)) for value in held.values())
 
@@ -148,6 +148,13 @@ def test_mappings_are_flattened_and_keys_become_texts():
     assert found == {"a/b/c": 1, "a/2": 3, "('x', 1)": 4, "None": 5}
     found, _ = sent({Hostile(): 1})
     assert found == {"(Hostile)": 1}
+
+
+@pytest.mark.parametrize("name", ["", "x" * 257, "a\nb", "a\0", "\ud800"])
+def test_a_name_that_the_server_refuses_costs_its_metric_and_not_the_vector(name):
+    found, refused = sent({name: 1, "x": 2})
+    assert found == {"x": 2}
+    assert refused == {name: "a metric's name has 1 to 256 printable characters"}
 
 
 def test_mappings_that_contain_themselves_end():
@@ -185,9 +192,11 @@ def test_skipped_values_are_counted_and_named_once(server, connect, caplog):
     assert run.finish(30)
     assert run.stats()["skipped"] == 10
     assert run.stats()["delivered"] == 5
-    assert [message for message in caplog.messages if "'hist' is no number (list)" in message] == caplog.messages[:1]
+    assert [
+        message for message in caplog.messages if "'hist' is skipped: list is no single number" in message
+    ] == caplog.messages[:1]
     assert len(caplog.messages) == 3
-    assert caplog.messages[-1].endswith("5 of 5 vectors delivered; 10 values skipped as no numbers")
+    assert caplog.messages[-1].endswith("5 of 5 vectors delivered; 10 values skipped")
 
 
 def test_names_said_are_bounded(server, connect, caplog):

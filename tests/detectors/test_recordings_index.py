@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -66,12 +67,12 @@ def test_healthy_run_learns_and_holds_what_it_learned(entry: dict[str, Any]) -> 
     name = "reward" if entry["algorithm"] == "grpo" else "objective/scores"
     rewards = [row["metrics"][name] for row in rows_of(entry) if name in row["metrics"]]
     quarter = len(rewards) // 4
-    start, middle, end = (
-        sum(part) / len(part) for part in (rewards[:quarter], rewards[-2 * quarter : -quarter], rewards[-quarter:])
-    )
+    start, end = fmean(rewards[:10]), fmean(rewards[-quarter:])
+    middle = fmean(rewards[-2 * quarter : -quarter])
     assert end > start + 0.3
     assert end > 0.95 * middle
-    assert min(rewards[-quarter:]) > 0.8 * middle
+    bad = [reward < 0.8 * middle for reward in rewards[-quarter:]]
+    assert sum(bad) <= 1  # a single bad batch that heals at once is healthy
 
 
 @named(HEALTHY)
@@ -117,6 +118,7 @@ HEALTHY_VALUES = [1.0 + 0.1 * math.sin(step) for step in range(60)]
         (HEALTHY_VALUES[:20], None),
         ([1.0, 5.0, 1.0, 5.0, 1.0, 1.0], None),  # comes back each time
         ([1.0, 1.0, 5.0, 5.0, 1.0, 5.0, 5.0], 63),  # four of five
+        ([1.2] * 5, None),  # within the margin
         ([0.5] * 5, 61),
         ([-1.0] * 5, 61),
         (["NaN"] * 5, 61),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +81,11 @@ def service_process(db: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def test_killed_in_the_middle_and_restarted(make_api: Any, api_at: Any, tmp_path: Path, collapse: Any) -> None:
-    """Killed with -9 before, at and after the collapse: what was acknowledged is there once, and so is what it means."""
+    """Killed with -9 before, at and after the collapse: what was acknowledged is there once, with what it means."""
     db, bodies = tmp_path / "tocsin.db", collapse.bodies
     onset = next(row for row, body in enumerate(bodies) if body["step"] >= collapse.onset)
     starts = [0, onset // 2, onset + 2, onset + 6, len(bodies)]
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in pairwise(starts):
         with service_process(db) as (process, address):
             api = api_at(address)
             if start == 0:

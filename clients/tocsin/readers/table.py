@@ -1,4 +1,8 @@
-"""CSV with a header, separated by commas, semicolons or tabs; an empty cell is a metric that the row doesn't have."""
+"""CSV with a header, separated by commas, semicolons or tabs; an empty cell is a metric that the row doesn't have.
+
+A last row with fewer cells than the header was cut off with its run. One that has them all is taken, with or without
+a line end: whether its last number lacks digits can't be told.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ def vectors(first: Line, rest: Iterator[Line], source: Source) -> Iterator[Vecto
         ReadError: the first line is no header, or a row has more or fewer cells than it.
     """
     rows = _rows(first, rest, source)
-    header, _ = next(rows)
+    header, _ = next(rows, ([], first))
     if all(_is_number(name) for name in header):
         raise source.error(first.number, "is neither JSON nor CSV with a header: the first line must name the columns")
     steps = Steps()

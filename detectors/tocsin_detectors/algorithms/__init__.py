@@ -1,6 +1,6 @@
 """The online tests: one file each, all alike. They know numbers and no RL."""
 
-from tocsin_detectors.algorithms.base import Algorithm, Direction, Point, Reading, Test
+from tocsin_detectors.algorithms.base import QUIET, UNDECIDED, Algorithm, Direction, Point, Reading, Test
 from tocsin_detectors.algorithms.bound import Bound
 from tocsin_detectors.algorithms.drawdown import Drawdown
 from tocsin_detectors.algorithms.from_start import FromStart
@@ -11,6 +11,8 @@ from tocsin_detectors.algorithms.repeated_spikes import RepeatedSpikes
 from tocsin_detectors.algorithms.trend import Trend
 
 __all__ = [
+    "QUIET",
+    "UNDECIDED",
     "Algorithm",
     "Bound",
     "Direction",

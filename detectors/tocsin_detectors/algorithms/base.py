@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Literal
 
 from tocsin_detectors.series import Series
 
-__all__ = ["Algorithm", "Direction", "Point", "Reading", "Test"]
+__all__ = ["QUIET", "UNDECIDED", "Algorithm", "Direction", "Point", "Reading", "Test"]
 
 Direction = Literal["up", "down", "both"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: it is made for every value, and frozen ones take three times as long
 class Point:
-    """The newest value of a series, not yet part of its baseline.
+    """The newest value of a series, not yet part of its baseline. Nobody changes it.
 
     Attributes:
         row: number of the run's logged step, counted from 0; steps may be several apart.
@@ -64,12 +64,18 @@ class Reading:
 
 
 QUIET = Reading(sign=False, clear=True)
+UNDECIDED = Reading(sign=False)
 
 
 class Algorithm(ABC):
-    """The running state of one test on one series. Knows numbers, knows no RL."""
+    """The running state of one test on one series. Knows numbers, knows no RL.
+
+    Attributes:
+        adapts: it judges by a baseline that in time becomes the new level, so an episode that lasts may be closed.
+    """
 
     __slots__ = ()
+    adapts: ClassVar[bool] = False
 
     @abstractmethod
     def update(self, point: Point, series: Series) -> Reading:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tocsin_detectors.algorithms.base import Algorithm, Point, Reading, Test
+from tocsin_detectors.algorithms.base import QUIET, Algorithm, Point, Reading, Test
 from tocsin_detectors.series import Series
 
 __all__ = ["Bound"]
@@ -54,7 +54,7 @@ class _State(Algorithm):
     def update(self, point: Point, series: Series) -> Reading:
         test = self.test
         if series.count < test.skip:
-            return Reading(sign=False, clear=True)
+            return QUIET
         if test.below is not None:
             # Mirrored, so that one comparison serves all three.
             value, limit, severe = -point.value, -test.below, None if test.severe is None else -test.severe
@@ -63,7 +63,7 @@ class _State(Algorithm):
         else:
             value, limit, severe = abs(point.value), test.beyond or 0.0, test.severe
         if value <= limit:
-            return Reading(sign=False, clear=True)
+            return QUIET
         given = test.below if test.below is not None else limit
         side = "below" if test.below is not None else "above"
         subject = f"|{point.value:.4g}|" if test.beyond is not None else f"{point.value:.4g}"

@@ -2,6 +2,7 @@
 
     early = median of the first `early` values (after `skip`),  level = median of the last `smooth` values
     sign:  level <= early * ratio  (ratio < 1),  or  level >= early * ratio  (ratio > 1)
+           unless a fifth of the early values was more than half-way there (in ratio) already
 
 For what has a natural level that only a fault takes away, such as the spread of a group's rewards. It lies where the
 start is no level at all: on what has to change as the run learns.
@@ -64,8 +65,7 @@ class _State(Algorithm):
         if self.early is None:
             self.first.append(point.value)
             if len(self.first) == test.early:
-                self.early = sorted(self.first)[test.early // 2]
-                self.first = []
+                self._settle()
             return QUIET
         self.values.append(point.value)
         if len(self.values) < test.smooth or self.early <= 0:
@@ -84,10 +84,20 @@ class _State(Algorithm):
             limit=limit,
             window=test.early,
             detail=(
-                f"median of the last {test.smooth} values {level:.4g}, {level / self.early:.2g} times what it was over the "
-                f"first {test.early} values ({self.early:.4g}); abnormal {'below' if test.ratio < 1 else 'above'} {limit:.4g}"
+                f"median of the last {test.smooth} values {level:.4g}, {level / self.early:.2g} times what it was over "
+                f"the first {test.early} values ({self.early:.4g}); abnormal "
+                f"{'below' if test.ratio < 1 else 'above'} {limit:.4g}"
             ),
         )
+
+    def _settle(self) -> None:
+        """The early level; 0, so that nothing is ever said, if the start itself kept going that way."""
+        order, ratio = sorted(self.first), self.test.ratio
+        level = order[len(order) // 2]
+        halfway = level * ratio**0.5
+        steady = order[len(order) // 5] > halfway if ratio < 1 else order[-1 - len(order) // 5] < halfway
+        self.early = level if steady else 0.0
+        self.first = []
 
     def snapshot(self) -> dict[str, Any]:
         return {"seen": self.seen, "first": self.first.copy(), "early": self.early, "values": list(self.values)}

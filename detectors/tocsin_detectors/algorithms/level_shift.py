@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tocsin_detectors.algorithms.base import QUIET, Algorithm, Direction, Point, Reading, Test
+from tocsin_detectors.algorithms.base import QUIET, UNDECIDED, Algorithm, Direction, Point, Reading, Test
 from tocsin_detectors.series import RECENT, Baseline, Series
 
 __all__ = ["LevelShift"]
@@ -67,44 +67,51 @@ class LevelShift(Test):
 
 
 class _State(Algorithm):
-    __slots__ = ("origin", "reference", "side", "test")
+    __slots__ = ("least", "origin", "reference", "side", "test")
+    adapts = True
     reference: Baseline | None  # what was normal before the first sign
     side: int  # +1 above, -1 below the reference
+    least: float  # what the effect has to be at least on a symlog scale, whatever the level
     origin: float  # the local level before the first sign
 
     def __init__(self, test: LevelShift) -> None:
         self.test = test
+        self.least = math.log(test.ratio)
         self.release()
 
     def update(self, point: Point, series: Series) -> Reading:
-        baseline = self.reference or series.baseline
         test = self.test
+        x = point.x if test.smooth == 1 else self._smoothed(point, series)
+        if self.reference is None and series.is_ordinary(x):
+            return QUIET
+        baseline = self.reference or series.baseline
         if baseline is None or baseline.count < test.min_rows:
             return QUIET
-        x = point.x if test.smooth == 1 else self._smoothed(point, series)
         distance = x - baseline.median
         side = 1 if distance > 0 else -1
         if self.side and side != self.side:
             return QUIET  # beyond the baseline on the other side: whatever it was, it's over
         if (test.direction == "up" and side < 0) or (test.direction == "down" and side > 0):
             return QUIET
-        needed = self._least_effect(series, baseline)
         distance = abs(distance)
+        if series.scale.kind == "symlog" and distance < 0.5 * self.least:
+            return QUIET
+        needed = self._least_effect(series, baseline)
         if distance < 0.5 * needed or needed == 0:  # a level of exactly 0 has no size to measure a change by
             return QUIET
         z = test.z * (1 + 2 / baseline.count)
         if distance < z * baseline.least:  # far from far, so the spread needn't be worked out
-            return Reading(sign=False, clear=distance < 0.5 * z * baseline.least and self.reference is None)
+            return QUIET if distance < 0.5 * z * baseline.least and self.reference is None else UNDECIDED
         far = z * baseline.spread
         if distance < needed or distance < far:
-            return Reading(sign=False, clear=distance < 0.5 * far and self.reference is None)
+            return QUIET if distance < 0.5 * far and self.reference is None else UNDECIDED
         if self.reference is None:
             origin = self._local(series) if test.local else baseline.median
             if side * (x - origin) < needed:
-                return Reading(sign=False)
+                return UNDECIDED
             self.origin = origin
         elif side * (x - self.origin) < needed:
-            return Reading(sign=False)
+            return UNDECIDED
         self.reference, self.side = baseline, side
         severe = side * (x - self.origin) >= test.severe_factor * needed
         return self._evidence(x, series, baseline, max(needed, far), severe=severe)
@@ -121,7 +128,7 @@ class _State(Algorithm):
     def _least_effect(self, series: Series, baseline: Baseline) -> float:
         match series.scale.kind:
             case "symlog":
-                effect = math.log(self.test.ratio)
+                effect = self.least
                 if self.test.absolute:
                     level = series.scale.inverse(baseline.median)
                     effect = max(effect, series.scale.transform(abs(level) + self.test.absolute) - abs(baseline.median))

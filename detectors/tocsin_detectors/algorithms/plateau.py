@@ -22,6 +22,7 @@ from tocsin_detectors.series import FLOORS, MAD_TO_SIGMA, Series
 
 __all__ = ["Plateau"]
 
+FALLING = 0.2  # a level lower than the lowest by so much (in log) is not converged yet
 LEARN = 16  # values of the end of pretraining that are kept
 
 
@@ -81,11 +82,11 @@ class _State(Algorithm):
 
     def _follow(self, level: float) -> None:
         """Without a pretraining: the lowest level so far, and for how long it has been the lowest."""
-        if self.plateau is None or level < self.plateau - FLOORS["symlog"]:
+        self.waited += 1
+        if self.plateau is None or level < self.plateau:
+            if self.plateau is None or level < self.plateau - FALLING:
+                self.waited = 0  # still on its way down
             self._settle(list(self.values))
-            self.waited = 0
-        else:
-            self.waited += 1
 
     def _settle(self, values: list[float]) -> None:
         order = sorted(values)

@@ -82,8 +82,8 @@ class _State(Algorithm):
             limit=limit,
             window=test.rows,
             detail=(
-                f"spike {spikes} among the last {test.rows} values: {point.value:.4g} against a baseline of {level:.4g}; "
-                f"a spike is above {limit:.4g}"
+                f"spike {spikes} among the last {test.rows} values: {point.value:.4g} against a baseline of "
+                f"{level:.4g}; a spike is above {limit:.4g}"
             ),
         )
 

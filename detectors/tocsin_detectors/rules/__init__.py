@@ -13,12 +13,27 @@ from tocsin_detectors.rules import (
     mismatch,
     ratio,
     reward,
+    throughput,
 )
 from tocsin_detectors.rules.base import Condition, Guarded, Rule, RuleSet
 
 __all__ = ["Condition", "Guarded", "Rule", "RuleSet", "shipped_rules"]
 
-FAMILIES = (data, kl, reward, entropy, length, mismatch, actor, gradient, ratio, critic, advantage, incident)
+FAMILIES = (
+    data,
+    kl,
+    reward,
+    entropy,
+    length,
+    mismatch,
+    actor,
+    gradient,
+    ratio,
+    critic,
+    advantage,
+    throughput,
+    incident,
+)
 
 _SHIPPED = RuleSet(rule for family in FAMILIES for rule in family.RULES)
 

@@ -51,4 +51,66 @@ STEP_WENT_BACK = Rule(
     source="beyond the seed: resume behaviour of the frameworks",
 )
 
-RULES = (NON_FINITE, STEP_WENT_BACK)
+IMPOSSIBLE_VALUE = Rule(
+    name="impossible_value",
+    family="data",
+    metrics=("{metric}",),
+    tests=(),
+    signs=2,
+    among=3,
+    recovery=64,  # a reporting bug comes and goes: say it once
+    severity=Severity.WARNING,
+    title="A metric has a value that its formula can't give",
+    meaning=(
+        "A share outside 0 to 1, a negative entropy or norm, a correlation beyond 1, a mean outside its minimum and "
+        "maximum: what is reported is not what its name says. Whatever is decided from it is decided wrongly."
+    ),
+    remedies=(
+        "Check how the metric is computed and reduced over ranks and micro-batches (sums reported as means, masks, signs).",
+        "If the name means something else here, tell Tocsin the framework, so that it is read as meant.",
+    ),
+    source="seed: advantages have to comply with what the derivation says; formulas of the verl appendix",
+)
+
+METRIC_MISSING = Rule(
+    name="metric_missing",
+    family="data",
+    metrics=("{metric}",),
+    tests=(),
+    signs=1,
+    among=1,
+    recovery=1,
+    severity=Severity.INFO,
+    title="A metric that came regularly stopped coming",
+    meaning=(
+        "Nothing has been heard of it for 32 steps and more, while others still come. Some trackers drop non-finite values "
+        "silently, so a missing gradient norm can be a NaN."
+    ),
+    remedies=(
+        "Look at the trainer's console for warnings about this metric.",
+        "If the trainer's configuration was changed on purpose, ignore this.",
+    ),
+    source="beyond the seed: logging behaviour of the frameworks",
+)
+
+STEP_GAP = Rule(
+    name="step_gap",
+    family="data",
+    metrics=("training/global_step",),
+    tests=(),
+    signs=1,
+    among=1,
+    recovery=5,
+    severity=Severity.INFO,
+    title="Steps are missing",
+    meaning="The step number jumped much farther than it usually moves: vectors were lost, or the trainer skipped steps.",
+    remedies=(
+        "Check the client's count of dropped vectors, and whether the trainer was restarted from a later state.",
+    ),
+    source="beyond the seed: lost steps",
+)
+
+# The rules that the engine itself looks after, for every metric and for the steps.
+CHECKS = {rule.name: rule for rule in (NON_FINITE, IMPOSSIBLE_VALUE, METRIC_MISSING, STEP_WENT_BACK, STEP_GAP)}
+
+RULES = tuple(CHECKS.values())

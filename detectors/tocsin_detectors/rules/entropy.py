@@ -7,6 +7,7 @@ from tocsin_detectors.rules.base import Condition, Guarded, Rule
 RULES = (
     Rule(
         name="entropy_collapse",
+        collapse=True,
         family="entropy",
         metrics=("actor/entropy",),
         # A slow decline by 70 % over 200 steps is healthy: the baseline follows it. What counts is a fall within few
@@ -34,6 +35,7 @@ RULES = (
     ),
     Rule(
         name="entropy_explosion",
+        collapse=True,
         family="entropy",
         metrics=("actor/entropy",),
         tests=(

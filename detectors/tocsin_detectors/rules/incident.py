@@ -5,9 +5,8 @@ from tocsin_detectors.rules.base import Rule
 
 TOGETHER = 8  # rows within which alerts belong to one incident
 
-# A collapse shows in several families at once; those that a harmless step can shake alone (gradient, actor loss) don't
+# A collapse shows in several families at once (of the rules that say so of themselves); families that a harmless step can shake alone (gradient, actor loss) don't
 # make one without one of those that say how the model behaves.
-COLLAPSE_FAMILIES = frozenset({"kl", "entropy", "reward", "actor", "gradient", "length", "mismatch", "ratio"})
 BEHAVIOUR_FAMILIES = frozenset({"kl", "entropy", "reward", "length"})
 
 MODEL_COLLAPSE = Rule(

@@ -1,14 +1,16 @@
 """KL of the current policy against the reference."""
 
 from tocsin_detectors.alerts import Severity
-from tocsin_detectors.algorithms import LevelShift
-from tocsin_detectors.rules.base import Rule
+from tocsin_detectors.algorithms import Bound, Frozen, LevelShift, RepeatedSpikes
+from tocsin_detectors.expressions import Expression
+from tocsin_detectors.rules.base import Condition, Guarded, Rule
 
 REFERENCE_KL = ("actor/kl_loss", "actor/reward_kl_penalty", "actor/reward_kl_sum")
 
 RULES = (
     Rule(
         name="kl_collapse",
+        collapse=True,
         family="kl",
         metrics=REFERENCE_KL,
         # Two of three values, since the k3 estimator throws lone spikes of 100x on healthy runs. An exact 0 is no
@@ -36,5 +38,86 @@ RULES = (
             "If the log-probs are wrong from the first step on, switch off fused kernels or sequence parallelism.",
         ),
         source="seed: KL divergence (current policy against the reference)",
+    ),
+    Rule(
+        name="kl_spikes",
+        family="kl",
+        metrics=REFERENCE_KL,
+        tests=(RepeatedSpikes(count=4, rows=64, z=10, ratio=8, min_rows=16),),
+        skip_zero=True,
+        severity=Severity.WARNING,
+        title="The KL spikes again and again",
+        meaning=(
+            "Single steps with a KL many times its level, which falls back each time. In GRPO that is typical of groups "
+            "whose rewards hardly differ: dividing by a tiny standard deviation makes huge advantages out of nothing."
+        ),
+        remedies=(
+            "Mask groups with a small reward std, or raise the floor that is added to it.",
+            "Don't divide by the std, as in Dr. GRPO (verl algorithm.norm_adv_by_std_in_grpo=False, TRL scale_rewards=False).",
+            "Compute the normalisation in float64.",
+        ),
+        source="seed: KL divergence; appendix on a GRPO advantage mean that isn't 0 (remedies shrink KL spikes)",
+    ),
+    Rule(
+        name="kl_off_target",
+        family="kl",
+        metrics=("kl_over_target",),
+        expression=Expression("{actor/reward_kl_penalty} / {config.target_kl}"),
+        tests=(Bound(above=2.0, skip=50), Bound(below=0.3, skip=50)),
+        signs=12,
+        among=16,
+        severity=Severity.WARNING,
+        title="The KL stays off its target",
+        meaning=(
+            "The adaptive coefficient should hold the KL near the configured target once the warm-up is over; it is more "
+            "than twice, or less than a third of it, and stays there."
+        ),
+        remedies=(
+            "Look at the coefficient (verl actor/reward_kl_penalty_coeff): at its bound, or hardly moving?",
+            "Shorten the controller's horizon (verl algorithm.kl_ctrl.horizon), or set a target that can be reached.",
+        ),
+        source="seed: KL divergence (target KL)",
+    ),
+    Rule(
+        name="kl_frozen",
+        family="kl",
+        metrics=REFERENCE_KL,
+        tests=(Guarded(Frozen(rows=20, at=0.0), (Condition.LEARNING,)),),
+        severity=Severity.INFO,
+        title="The KL is exactly 0 and stays there",
+        meaning=(
+            "Either no KL term is computed, or the policy isn't being updated. If the gradient norm and the reward move, it "
+            "is the first; if the gradient norm is 0 as well, the second."
+        ),
+        remedies=(
+            "If a KL term is wanted, check its coefficient (verl actor_rollout_ref.actor.use_kl_loss and kl_loss_coef, TRL beta).",
+            "If the gradient norm is 0 too, see grad_norm_zero.",
+        ),
+        source="seed: KL divergence (actor warm-up)",
+    ),
+    Rule(
+        name="kl_estimators_disagree",
+        family="kl",
+        metrics=("kl_estimators_ratio",),
+        # Early on both are rounding noise; what counts is after both have settled.
+        expression=Expression(
+            "max(abs({actor/kl_loss}), abs({actor/reward_kl_penalty})) / "
+            "min(abs({actor/kl_loss}), abs({actor/reward_kl_penalty})) * (min(abs({actor/kl_loss}), "
+            "abs({actor/reward_kl_penalty})) > 0.001)"
+        ),
+        tests=(Bound(above=5.0, skip=50),),
+        signs=14,
+        among=16,
+        severity=Severity.INFO,
+        title="Two estimators of the same KL disagree",
+        meaning=(
+            "For a small, well-behaved difference of the policies k1 and k3 are both about half the variance of the log "
+            "ratio, so they have to agree. A lasting factor of five means heavy tails, different masks or a wrong reference."
+        ),
+        remedies=(
+            "Check that both use the same tokens, mask and reference.",
+            "Look at the largest log ratios of a batch.",
+        ),
+        source="seed: KL divergence (k1 and k3); appendix on temperature (self-check)",
     ),
 )

@@ -1,12 +1,13 @@
 """Lengths of responses. They may go up, down or nowhere: only a sudden change is news."""
 
 from tocsin_detectors.alerts import Severity
-from tocsin_detectors.algorithms import LevelShift
+from tocsin_detectors.algorithms import Bound, LevelShift
 from tocsin_detectors.rules.base import Rule
 
 RULES = (
     Rule(
         name="length_shift",
+        collapse=True,
         family="length",
         metrics=("response_length/mean",),
         tests=(
@@ -31,6 +32,7 @@ RULES = (
     ),
     Rule(
         name="truncation_high",
+        collapse=True,
         family="length",
         metrics=("response_length/clip_ratio",),
         # A run may live with nearly every answer at its limit, so the level alone says little: the rise does.
@@ -51,5 +53,36 @@ RULES = (
             "Add an overlong penalty, or mask truncated answers (TRL mask_truncated_completions).",
         ),
         source="seed: response length, truncation at 8K, 16K and 32K",
+    ),
+    Rule(
+        name="aborted_high",
+        family="length",
+        metrics=("response/aborted_ratio",),
+        tests=(Bound(above=0.05),),
+        signs=3,
+        among=4,
+        severity=Severity.WARNING,
+        title="Many responses were aborted",
+        meaning="More than one rollout in twenty came back empty: the engine, a tool or a time limit breaks them off.",
+        remedies=(
+            "Look at the rollout engine's log for pre-emption, time-outs and out-of-memory errors.",
+            "Check the tools' and the environment's time limits.",
+        ),
+        source="seed: verl appendix, response/aborted_ratio",
+    ),
+    Rule(
+        name="prompt_truncated",
+        family="length",
+        metrics=("prompt_length/clip_ratio",),
+        tests=(Bound(above=0.0),),
+        signs=12,
+        among=16,
+        severity=Severity.INFO,
+        title="Prompts are being cut off",
+        meaning="Some prompts reach the length limit at nearly every step; what was cut off may be the question itself.",
+        remedies=(
+            "Raise the prompt limit (verl data.max_prompt_length), or filter long prompts (data.filter_overlong_prompts).",
+        ),
+        source="seed: verl appendix, prompt_length/clip_ratio",
     ),
 )

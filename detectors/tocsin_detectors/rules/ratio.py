@@ -1,7 +1,7 @@
 """The importance ratio inside PPO: current policy against the one that sampled."""
 
 from tocsin_detectors.alerts import Severity
-from tocsin_detectors.algorithms import LevelShift, Trend
+from tocsin_detectors.algorithms import Bound, LevelShift, Trend
 from tocsin_detectors.rules.base import Rule
 
 RULES = (
@@ -33,6 +33,7 @@ RULES = (
     ),
     Rule(
         name="clip_fraction_high",
+        collapse=True,
         family="ratio",
         metrics=("actor/pg_clipfrac",),
         tests=(
@@ -51,5 +52,24 @@ RULES = (
             "Look for outliers among the advantages of this batch.",
         ),
         source="seed: importance-sampling clip in PPO",
+    ),
+    Rule(
+        name="first_minibatch_ratio_not_one",
+        family="ratio",
+        metrics=("actor/first_ratio_deviation",),
+        tests=(Bound(beyond=0.01, severe=0.1),),
+        signs=3,
+        among=4,
+        severity=Severity.WARNING,
+        title="The policies differ before the first update",
+        meaning=(
+            "At the first gradient step of a rollout the current policy is the one that sampled, so the ratio is exactly 1. "
+            "It isn't: the old log-probs come from another policy, another precision or another mask."
+        ),
+        remedies=(
+            "Use the same micro-batch size and precision for the old log-probs as in the update.",
+            "Check that the old log-probs are recomputed by the training engine, after its weights have been loaded.",
+        ),
+        source="seed: appendix on the growing difference between current and old policy in PPO",
     ),
 )

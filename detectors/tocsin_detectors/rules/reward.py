@@ -1,14 +1,15 @@
 """The true reward: scores before any KL term."""
 
 from tocsin_detectors.alerts import Severity
-from tocsin_detectors.algorithms import Drawdown, LevelShift
-from tocsin_detectors.rules.base import Rule
+from tocsin_detectors.algorithms import Bound, Drawdown, FromStart, Frozen, LevelShift, Trend
+from tocsin_detectors.rules.base import Condition, Guarded, Rule
 
 TRAIN_REWARD = ("critic/score/mean", "critic/rewards/mean")
 
 RULES = (
     Rule(
         name="reward_collapse",
+        collapse=True,
         family="reward",
         metrics=TRAIN_REWARD,
         first_of=True,
@@ -37,5 +38,128 @@ RULES = (
             "If the text is still good, check the reward function, its service and the data of these steps.",
         ),
         source="seed: true rewards/score",
+    ),
+    Rule(
+        name="reward_collapse_by_domain",
+        family="reward",
+        metrics=("gdpo/{function}/mean", "critic/score/{domain}/mean"),
+        tests=(LevelShift("down", z=3, relative=0.5, smooth=7, min_rows=16),),
+        severity=Severity.WARNING,
+        title="The reward of one domain or reward function fell",
+        meaning=(
+            "The mean over everything can hide it: one domain, or one part of the reward, lost half of its level while "
+            "others carry on."
+        ),
+        remedies=(
+            "Read this domain's responses at the onset.",
+            "Check its reward function and the share of it in the data of these steps.",
+        ),
+        source="seed: true rewards/score (report by domain)",
+    ),
+    Rule(
+        name="reward_saturated",
+        family="reward",
+        metrics=("critic/rewards/zero_std_ratio",),
+        tests=(Bound(above=0.95),),
+        signs=14,
+        among=16,
+        severity=Severity.WARNING,
+        title="Hardly any prompt has anything left to teach",
+        meaning=(
+            "In (nearly) every group all answers get the same reward, so all advantages are 0. With a high reward the data "
+            "have become too easy; with a low one they are too hard, or every answer is cut off before it can be right."
+        ),
+        remedies=(
+            "If the reward is high: harder data, or filter solved prompts (verl algorithm.filter_groups, DAPO).",
+            "If it is low: easier data first, a larger group, a higher temperature.",
+            "If responses are cut off, raise the length limit (verl data.max_response_length, TRL max_completion_length).",
+        ),
+        source="seed: true rewards/score (accuracy of each prompt for 0-1 rewards); documented reports",
+    ),
+    Rule(
+        name="reward_floor",
+        family="reward",
+        metrics=("critic/score/mean",),
+        tests=(Guarded(Frozen(rows=12), (Condition.NO_REWARD_SPREAD,)),),
+        severity=Severity.WARNING,
+        title="The reward doesn't move at all",
+        meaning=(
+            "The mean reward has been exactly the same for many steps and no answer differs from another: there is no "
+            "learning signal. Mostly every answer fails (too hard, cut off, parser of the reward broken)."
+        ),
+        remedies=(
+            "Read the responses and their scores of one step.",
+            "Check the reward function by hand on an answer that is right.",
+            "If responses are cut off, raise the length limit (verl data.max_response_length, TRL max_completion_length).",
+        ),
+        source="seed: true rewards/score; documented reports of runs without any signal",
+    ),
+    Rule(
+        name="reward_std_cliff",
+        family="reward",
+        metrics=("critic/rewards/std",),
+        tests=(FromStart(ratio=0.1, early=20, smooth=15),),
+        recovery=32,
+        severity=Severity.WARNING,
+        title="The spread of the rewards fell to a tenth",
+        meaning=(
+            "The standard deviation of the rewards fell to a tenth of its early level and stays there. In agent training "
+            "this comes before the gradient spike: answers become copies of one another."
+        ),
+        remedies=(
+            "Filter groups without spread, and sample more rollouts per prompt.",
+            "Raise the temperature or the entropy bonus.",
+            "Read a whole group of responses: are they the same text?",
+        ),
+        source="beyond the seed: echo trap in agent training",
+    ),
+    Rule(
+        name="likelihood_falls",
+        family="reward",
+        metrics=("actor/nll_loss",),
+        tests=(Guarded(Trend("up", z=3.3, ratio=2.0, block=5, blocks=12, skip=20), (Condition.REWARD_RISING,)),),
+        severity=Severity.WARNING,
+        title="Correct responses become less likely while the reward still rises",
+        meaning=(
+            "The negative log-likelihood of rewarded tokens climbs although the reward does too. In search agents that was "
+            "seen about 60 steps before the collapse."
+        ),
+        remedies=(
+            "Lower the actor's learning rate, or raise the KL coefficient.",
+            "Add a likelihood term for correct responses (NLL loss).",
+        ),
+        source="beyond the seed: likelihood displacement before collapse; seed: NLL Loss",
+    ),
+    Rule(
+        name="reward_hacking",
+        family="reward",
+        metrics=("val-core/{source}", "val/test_score/{source}"),
+        tests=(Guarded(Drawdown(share=0.15, z=3, smooth=3, min_rows=6), (Condition.REWARD_RISING,)),),
+        severity=Severity.WARNING,
+        title="The training reward rises while validation falls",
+        meaning=(
+            "The policy has learnt something that the training reward pays for and the validation score doesn't: a hole in "
+            "the reward function, or memorised training data."
+        ),
+        remedies=(
+            "Read the training samples with the highest reward.",
+            "Audit the verifier with adversarial answers.",
+            "Raise the KL coefficient, or stop at the best validation score.",
+        ),
+        source="beyond the seed: reward hacking",
+    ),
+    Rule(
+        name="validation_drop",
+        family="validation",
+        metrics=("val-core/{source}", "val/test_score/{source}"),
+        tests=(Drawdown(share=0.25, z=3, smooth=3, min_rows=5),),
+        severity=Severity.WARNING,
+        title="The validation score fell clearly below its best",
+        meaning="Three validations in a row have a median of at least a quarter below the best so far.",
+        remedies=(
+            "Keep the checkpoint of the best validation.",
+            "If the training reward still rises, look for a hole in the reward function.",
+        ),
+        source="beyond the seed: validation",
     ),
 )
