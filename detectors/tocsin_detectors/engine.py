@@ -29,15 +29,16 @@ from tocsin_detectors.alerts import (
     alert_to_json,
     derive_id,
 )
-from tocsin_detectors.algorithms import QUIET, Point, Reading
+from tocsin_detectors.algorithms import QUIET, UNDECIDED, Point, Reading
 from tocsin_detectors.conditions import holds
 from tocsin_detectors.entries import Entry, Rebaseline, RunConfig, StepVector, entry_to_json
 from tocsin_detectors.incidents import Incidents
 from tocsin_detectors.ordering import Order, Ordering
 from tocsin_detectors.roster import Roster
-from tocsin_detectors.rules import Condition, RuleSet, shipped_rules
+from tocsin_detectors.rules import Condition, Rule, RuleSet, shipped_rules
 from tocsin_detectors.rules.data import METRIC_MISSING, STEP_GAP, STEP_WENT_BACK
 from tocsin_detectors.rules.incident import TOGETHER
+from tocsin_detectors.series import Series
 from tocsin_detectors.slot import Slot
 from tocsin_detectors.watch import Watch
 
@@ -186,16 +187,23 @@ class Engine:
             x = series.scale.transform(value)
             point = Point(row, step, value, x, pretraining)
             for watch in slot.watches:
-                if value == 0.0 and watch.rule.skip_zero:
-                    continue
-                reading = watch.judge(point, series, self._holds)
-                if reading.sign or watch.active:
-                    self._advance(fold, watch, slot.canonical, slot.source, reading, value)
+                if value != 0.0 or not watch.rule.skip_zero:
+                    self._observe(fold, slot, watch, point, series)
             if value != 0.0 or not slot.skip_zero:
                 pushes.append((slot, value, x))
         for slot, value, x in pushes:
             if slot.series is not None:
                 slot.series.push(step, value, x)
+
+    def _observe(self, fold: _Fold, slot: Slot, watch: Watch, point: Point, series: Series) -> None:
+        reading = watch.judge(point, series, self._holds)
+        if reading.sign and watch.rule.unless and watch.severity is None and self._is_said_better(watch.rule):
+            reading = UNDECIDED
+        if reading.sign or watch.active:
+            self._advance(fold, watch, slot.canonical, slot.source, reading, point.value)
+
+    def _is_said_better(self, rule: Rule) -> bool:
+        return any(name in rule.unless for name, _ in self._alerts)
 
     def _check(self, fold: _Fold, slot: Slot, rule: str, reading: Reading, value: float) -> None:
         """Move a data-quality check of a metric on; it exists only while there is something to tell."""

@@ -54,10 +54,8 @@ class Incidents:
             row: the row of its onset.
             last_good_step: the last logged step before its onset.
         """
-        for entry in self._open:
-            if abs(row - entry.last_row) <= TOGETHER:
-                break
-        else:
+        entry = self._of(row)
+        if entry is None:
             entry = _Open(self._new(alert, last_good_step), {}, row)
             self._open.append(entry)
         alert = replace(alert, incident=entry.incident.id)
@@ -66,6 +64,15 @@ class Incidents:
         if alert.onset_step < entry.incident.onset_step:
             entry.incident = replace(entry.incident, onset_step=alert.onset_step, last_good_step=last_good_step)
         return alert
+
+    def _of(self, row: int) -> _Open | None:
+        """The open incident that an alert with its onset in this row belongs to.
+
+        What a collapse still breaks long after its beginning is no news of its own: it joins the collapse.
+        """
+        near = (entry for entry in self._open if abs(row - entry.last_row) <= TOGETHER)
+        collapses = (entry for entry in self._open if entry.incident.rule == MODEL_COLLAPSE.name)
+        return next(near, None) or next(collapses, None)
 
     def refresh(self, alert: Alert) -> None:
         """Take note of a member's change."""

@@ -76,7 +76,7 @@ def _show(service: Service, rate: float) -> int:
     print(f"\nSummary: {delivered.summary}.")
     alerts = {alert["id"]: alert for alert in run.alerts()}
     with urllib.request.urlopen(f"{service.address}/v1/runs/{RUN}/incidents", timeout=10) as response:  # noqa: S310 - our own http
-        incidents = json.load(response)["incidents"]
+        incidents = sorted(json.load(response)["incidents"], key=lambda incident: incident["opened_step"])
     for incident in incidents:
         print("\n".join(incident_lines(incident, alerts)))
     caught = any(incident["severity"] == "critical" for incident in incidents)

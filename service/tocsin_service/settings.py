@@ -6,6 +6,7 @@ Defaults, then a TOML file, then the environment (``TOCSIN_PORT=8765``), then co
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -65,8 +66,8 @@ class Settings:
         if self.sync not in {"normal", "full"}:
             raise SettingsError('sync: choose "normal" or "full"')
         for name in _NUMBERS:
-            if name != "port" and not getattr(self, name) > 0:
-                raise SettingsError(f"{name}: must be more than 0")
+            if name != "port" and not 0 < getattr(self, name) < math.inf:
+                raise SettingsError(f"{name}: must be more than 0, and finite")
         if any(
             not token.isascii() or not token.isprintable() or " " in token or len(token) < 8 for token in self.tokens
         ):

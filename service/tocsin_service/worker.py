@@ -85,7 +85,7 @@ class Worker:
             self._changed.notify_all()
 
     def wait_idle(self, timeout: float) -> bool:
-        """Waits until everything that :meth:`wake` told of, and everything that was left before the start, is committed.
+        """Waits until all that :meth:`wake` told of, and all that was left before the start, is committed.
 
         False if ``timeout`` seconds didn't do.
         """

@@ -7,6 +7,7 @@ from tocsin_detectors.algorithms.from_start import FromStart
 from tocsin_detectors.algorithms.frozen import Frozen
 from tocsin_detectors.algorithms.level_shift import LevelShift
 from tocsin_detectors.algorithms.plateau import Plateau
+from tocsin_detectors.algorithms.rank_shift import RankShift
 from tocsin_detectors.algorithms.repeated_spikes import RepeatedSpikes
 from tocsin_detectors.algorithms.trend import Trend
 
@@ -22,6 +23,7 @@ __all__ = [
     "LevelShift",
     "Plateau",
     "Point",
+    "RankShift",
     "Reading",
     "RepeatedSpikes",
     "Test",

@@ -32,6 +32,7 @@ RULES = (
     ),
     Rule(
         name="actor_loss_rising",
+        unless=frozenset({"actor_loss_jump"}),
         family="actor",
         metrics=("actor/pg_loss",),
         skip_zero=True,

@@ -61,6 +61,7 @@ class Rule:
         critical_with: families whose alerts, begun within a few steps of this one, make it critical.
         first_of: watch only the first of ``metrics`` that the run reports, not each.
         skip_zero: an exact 0 is no measurement (nothing was updated, KL not yet counted): pass it over.
+        unless: rules that say it better: while one of them fires, this one doesn't begin to.
         collapse: an alert of it is one of the signs that make a model collapse together.
         title: what happened, for a headline.
         meaning: what it says about the run.
@@ -85,6 +86,7 @@ class Rule:
     critical_with: frozenset[str] = frozenset()
     first_of: bool = False
     skip_zero: bool = False
+    unless: frozenset[str] = frozenset()
     collapse: bool = False
     expression: Expression | None = None
     scale: Scale | None = None
@@ -101,7 +103,7 @@ class Rule:
         decisive = (
             self.name, self.metrics, self.tests, self.severity, self.signs, self.among, self.recovery,
             self.critical_if_severe, self.critical_after, sorted(self.critical_with), self.first_of, self.skip_zero,
-            self.expression, self.scale, self.collapse,
+            self.expression, self.scale, self.collapse, sorted(self.unless),
         )  # fmt: skip
         return hashlib.blake2b(repr(decisive).encode(), digest_size=6).hexdigest()
 

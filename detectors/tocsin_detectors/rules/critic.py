@@ -35,6 +35,7 @@ RULES = (
     ),
     Rule(
         name="critic_loss_rising",
+        unless=frozenset({"critic_loss_above_plateau"}),
         family="critic",
         metrics=("critic/vf_loss",),
         tests=(Trend("up", z=3.5, ratio=3.0, block=5, blocks=12, skip=30),),

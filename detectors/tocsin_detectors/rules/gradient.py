@@ -33,6 +33,7 @@ RULES = (
     ),
     Rule(
         name="grad_norm_rising",
+        unless=frozenset({"grad_norm_spike"}),
         family="gradient",
         metrics=("actor/grad_norm", "critic/grad_norm"),
         skip_zero=True,
@@ -48,6 +49,7 @@ RULES = (
     ),
     Rule(
         name="grad_norm_drop",
+        unless=frozenset({"reward_floor", "reward_saturated", "reward_collapse", "reward_std_cliff"}),
         family="gradient",
         metrics=("actor/grad_norm",),
         skip_zero=True,
@@ -66,6 +68,7 @@ RULES = (
     ),
     Rule(
         name="grad_norm_zero",
+        unless=frozenset({"reward_floor", "reward_saturated"}),
         family="gradient",
         metrics=("actor/grad_norm",),
         tests=(Guarded(Frozen(rows=16, at=0.0), (Condition.LEARNING,)),),

@@ -41,6 +41,7 @@ RULES = (
     ),
     Rule(
         name="kl_spikes",
+        unless=frozenset({"kl_collapse"}),
         family="kl",
         metrics=REFERENCE_KL,
         tests=(RepeatedSpikes(count=4, rows=64, z=10, ratio=8, min_rows=16),),

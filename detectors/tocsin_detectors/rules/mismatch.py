@@ -63,6 +63,7 @@ RULES = (
     ),
     Rule(
         name="mismatch_kl_spike",
+        unless=frozenset({"mismatch_kl_rising", "mismatch_kl_gross"}),
         family="mismatch",
         metrics=GAP,
         first_of=True,
@@ -115,6 +116,7 @@ RULES = (
     ),
     Rule(
         name="logit_error_rising",
+        unless=frozenset({"mismatch_kl_rising", "mismatch_kl_gross"}),
         family="mismatch",
         metrics=("logit_error_std",),
         # KL = Var(eps) / (2 T^2), so T * sqrt(2 KL) is the logits' error itself and can be compared across temperatures.

@@ -1,7 +1,7 @@
 """The true reward: scores before any KL term."""
 
 from tocsin_detectors.alerts import Severity
-from tocsin_detectors.algorithms import Bound, Drawdown, FromStart, Frozen, LevelShift, Trend
+from tocsin_detectors.algorithms import Bound, Drawdown, FromStart, Frozen, LevelShift, RankShift, Trend
 from tocsin_detectors.rules.base import Condition, Guarded, Rule
 
 TRAIN_REWARD = ("critic/score/mean", "critic/rewards/mean")
@@ -40,7 +40,29 @@ RULES = (
         source="seed: true rewards/score",
     ),
     Rule(
+        name="reward_decline",
+        unless=frozenset({"reward_collapse"}),
+        collapse=True,
+        family="reward",
+        metrics=TRAIN_REWARD,
+        first_of=True,
+        tests=(RankShift("down", z=3.8, relative=0.35, later=20, earlier=60),),
+        severity=Severity.WARNING,
+        title="The reward has slipped to a lower level",
+        meaning=(
+            "Over the last twenty steps the reward ranks clearly lower than over the sixty before, although no single step "
+            "stands out. Harder data can do that; so can a model that degenerates slowly."
+        ),
+        remedies=(
+            "Compare responses to the same kind of prompt from before and now.",
+            "Check whether the data of these steps are harder (curriculum, order, filtering).",
+            "If the responses got worse, go back to the best checkpoint and lower the actor's learning rate.",
+        ),
+        source="seed: true rewards/score; slow degeneration without any spike in public runs",
+    ),
+    Rule(
         name="reward_collapse_by_domain",
+        unless=frozenset({"reward_collapse"}),
         family="reward",
         metrics=("gdpo/{function}/mean", "critic/score/{domain}/mean"),
         tests=(LevelShift("down", z=3, relative=0.5, smooth=7, min_rows=16),),
@@ -58,6 +80,7 @@ RULES = (
     ),
     Rule(
         name="reward_saturated",
+        unless=frozenset({"reward_floor"}),
         family="reward",
         metrics=("critic/rewards/zero_std_ratio",),
         tests=(Bound(above=0.95),),
@@ -96,6 +119,7 @@ RULES = (
     ),
     Rule(
         name="reward_std_cliff",
+        unless=frozenset({"reward_saturated", "reward_floor", "reward_collapse"}),
         family="reward",
         metrics=("critic/rewards/std",),
         tests=(FromStart(ratio=0.1, early=20, smooth=15),),
