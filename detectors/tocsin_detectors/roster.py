@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tocsin_detectors.catalogue import Catalogue, Resolved, guess_framework
-from tocsin_detectors.entries import RunConfig, StepVector
+from tocsin_detectors.entries import RunConfig, StepVector, number_from_json, number_to_json
 from tocsin_detectors.rules import Rule, RuleSet
 from tocsin_detectors.rules.reward import TRAIN_REWARD
 from tocsin_detectors.scale import Scale
@@ -36,6 +36,7 @@ class Roster:
         self._all_rules = {rule.name: rule for rule in rules}
         self._rules = [(rule, _matcher(rule)) for rule in rules if rule.tests and rule.expression is None]
         self._expressions = [rule for rule in rules if rule.tests and rule.expression is not None]
+        self._reserved = {rule.metrics[0] for rule in self._expressions}  # names of what is computed
         self._catalogue = Catalogue()
         self._slots: dict[str, Slot] = {}
         self._owners: dict[str, Slot] = {}  # by canonical name, the computed ones too
@@ -56,7 +57,7 @@ class Roster:
     def admit(self, vector: StepVector, config: RunConfig) -> list[tuple[Slot, float]]:
         """The vector's news: slots that somebody has to look at with their values in the catalogue's unit.
 
-        Values that a slot has had at this step already are passed over. The order of the result doesn't depend on the
+        Values that a slot has had at this step already are passed over, and those that mean "not measured". The order of the result doesn't depend on the
         order of the metrics in the vector.
         """
         step, slots = vector.step, self._slots
@@ -65,7 +66,7 @@ class Roster:
         updates: list[tuple[Slot, float]] = []
         for name, value in vector.metrics.items():
             slot = slots[name]
-            if slot.last_step >= step:
+            if slot.last_step >= step or value in slot.absent:
                 continue
             slot.last_step = step
             slot.value = value
@@ -145,10 +146,10 @@ class Roster:
 
     def _enlist_one(self, name: str, resolved: Resolved, framework: str | None) -> None:
         own = resolved.canonical
-        if own in self._owners:
+        if own in self._owners or own in self._reserved:
             # A second voice on a metric that has one keeps its own name, and the data-quality checks.
             own, resolved = name, Resolved(name, None)
-            while own in self._owners:  # the canonical name itself came after an alias of it
+            while own in self._owners or own in self._reserved:  # the canonical name itself came after an alias of it
                 own += " (again)"
         slot = Slot(name, own, resolved, framework)
         self._slots[name] = self._owners[own] = slot
@@ -214,7 +215,7 @@ class Roster:
             "stated": self._stated,
             "looked_at": self._looked_at,
             "slots": [slot.snapshot() for slot in self._slots.values()],
-            "values": [slot.value if slot.value - slot.value == 0.0 else None for slot in self._slots.values()],
+            "values": [number_to_json(slot.value) for slot in self._slots.values()],
             "computed": {name: slot.snapshot() for name, (_, slot, _) in self._computed.items()},
         }
 
@@ -229,7 +230,7 @@ class Roster:
                 resolved = Resolved(source, None)
             slot = Slot(source, canonical, resolved, framework)
             slot.restore(saved, self._all_rules, _scale(resolved))
-            slot.value = math.nan if value is None else value
+            slot.value = number_from_json(value)
             self._slots[source] = self._owners[canonical] = slot
         self._connect()
         for name, saved in state["computed"].items():

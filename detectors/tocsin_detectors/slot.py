@@ -34,6 +34,7 @@ class Slot:
         skip_zero: an exact 0 is no measurement of it.
         last_step: newest step at which it had a value in this attempt.
         value: that value, in the trainer's unit.
+        absent: values that mean that nothing was measured, in the trainer's unit.
         low, high: what the metric's formula allows, in the canonical unit; all finite numbers where it allows all.
         least, most: the slots of the minimum and maximum that it is the mean of.
         checks: data-quality alerts in the making, by rule; empty while all is well.
@@ -42,7 +43,7 @@ class Slot:
     """
 
     __slots__ = (
-        "attended", "canonical", "checks", "family", "framework", "high", "last_step", "least", "low", "most",
+        "absent", "attended", "canonical", "checks", "family", "framework", "high", "last_step", "least", "low", "most",
         "regular", "resolved", "series", "silent", "skip_zero", "source", "value", "watches",
     )  # fmt: skip
 
@@ -50,6 +51,7 @@ class Slot:
         metric = resolved.metric
         self.source, self.canonical = source, canonical
         self.resolved, self.framework = resolved, framework
+        self.absent = resolved.absent
         self.family = "" if metric is None else metric.family
         self.low = -LARGEST if metric is None or metric.low is None else metric.low - ROUNDING
         self.high = LARGEST if metric is None or metric.high is None else metric.high + ROUNDING

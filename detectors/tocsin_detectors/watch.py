@@ -84,7 +84,9 @@ class Watch:
                 return None
             self._sign_steps.append(step)
             self._signs = self._mask.bit_count()
-            if self._signs < rule.signs and not reading.sure:
+            # What is beyond doubt needs one sign less, but never none beside it.
+            needed = rule.signs - 1 if reading.severe and rule.signs > 2 else rule.signs
+            if self._signs < needed and not reading.sure:
                 return None
             first = self._sign_steps[-self._signs]
             self.onset_step = first if reading.onset is None else min(first, reading.onset)

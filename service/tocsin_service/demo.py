@@ -122,6 +122,8 @@ class _Screen:
 
     def look(self) -> None:
         """Tell of every alert that is new, or has become more urgent."""
+        if not self._run.stats()["delivered"]:
+            return  # a run begins to exist with its first vector
         for alert in sorted(self._run.alerts(), key=lambda alert: (alert["fired_step"], alert["onset_step"])):
             key = (alert["id"], alert["severity"])
             if key in self._told:

@@ -21,6 +21,7 @@ from tocsin_detectors.algorithms import (
     LevelShift,
     Plateau,
     Point,
+    RankShift,
     Reading,
     RepeatedSpikes,
     Test,
@@ -198,6 +199,14 @@ REGISTRY: dict[type[Test], Entry] = {
         ),
         quiet=(RepeatedSpikes(count=4, rows=64, z=8, ratio=5, absolute=2),),
         invalid=({"count": 1}, {"rows": 7}, {"rows": 129}, {"z": 0.0}, {"ratio": 1.0}, {"absolute": 0.0}),
+    ),
+    RankShift: Entry(
+        cases=(
+            Case(RankShift("down", later=8, earlier=24), LINEAR, (*wobble(1, 32), *wobble(0.5, 12)), at=39),
+            Case(RankShift("up", later=8, earlier=24), SYMLOG, (*wobble(1, 32), *wobble(9, 12)), at=39),
+        ),
+        quiet=(RankShift("down"), RankShift("up")),
+        invalid=({"z": 0.0}, {"relative": 0.0}, {"later": 4}, {"later": 41}, {"earlier": 19}, {"earlier": 121}),
     ),
     Frozen: Entry(
         cases=(

@@ -129,7 +129,7 @@ class TestSeries:
     def test_a_canonical_name_finds_the_trainers_own(self, api: Any) -> None:
         api.call("PUT", "/v1/runs/run", {"framework": "trl"})
         api.post({"step": 1, "metrics": {"reward": 0.5, "kl": 0.01}})
-        assert self.read(api, "metric=critic/rewards/mean") == [("critic/rewards/mean", [1], [0.5])]
+        assert self.read(api, "metric=critic/score/mean") == [("critic/score/mean", [1], [0.5])]
 
     def test_over_a_long_log(self, api: Any) -> None:
         api.post([{"step": step, "metrics": {"a": step}} for step in range(1500)])

@@ -29,6 +29,7 @@ class Bound(Test):
         beyond: sign when |value| is larger: a value that should be 0.
         severe: the limit beyond which there's no doubt, on the same side; None: never severe.
         skip: values at the start of a run that don't count.
+        until: only so many values at the start of a run count; None: all.
     """
 
     above: float | None = None
@@ -36,6 +37,7 @@ class Bound(Test):
     beyond: float | None = None
     severe: float | None = None
     skip: int = 0
+    until: int | None = None
 
     def __post_init__(self) -> None:
         if sum(limit is not None for limit in (self.above, self.below, self.beyond)) != 1:
@@ -53,7 +55,7 @@ class _State(Algorithm):
 
     def update(self, point: Point, series: Series) -> Reading:
         test = self.test
-        if series.count < test.skip:
+        if series.count < test.skip or (test.until is not None and series.count >= test.until):
             return QUIET
         if test.below is not None:
             # Mirrored, so that one comparison serves all three.

@@ -29,6 +29,7 @@ class FromStart(Test):
         ratio: of the level to the early one, beyond which it is abnormal; > 0, not 1.
         early: values that make the early level, >= 3.
         smooth: values that make the level (odd), 3 to 15.
+        at_least: the level counts only if it reaches this, in the metric's unit; None: any.
         skip: values at the start of a run that don't count.
     """
 
@@ -36,6 +37,7 @@ class FromStart(Test):
     early: int = 20
     smooth: int = 9
     skip: int = 0
+    at_least: float | None = None
 
     def __post_init__(self) -> None:
         if self.ratio <= 0 or self.ratio == 1 or self.early < 3 or not 3 <= self.smooth <= 15 or self.skip < 0:
@@ -73,6 +75,7 @@ class _State(Algorithm):
         level = sorted(self.values)[test.smooth // 2]
         limit = self.early * test.ratio
         beyond = level <= limit if test.ratio < 1 else level >= limit
+        beyond = beyond and (test.at_least is None or level >= test.at_least)
         if not beyond:
             halfway = self.early * test.ratio**0.5
             return Reading(sign=False, clear=level > halfway if test.ratio < 1 else level < halfway)

@@ -42,6 +42,7 @@ class LevelShift(Test):
         absolute: least change in the metric's unit, >= 0: for shares, and beside the others.
         smooth: judge the median of so many last values (odd, 1 to 15; 1: the newest value itself).
         local: values before the first sign; the change from their median must be large too (0 to 16; 0: don't ask).
+        alone: one such value is enough for an alert, whatever the rule asks for beside it.
         severe_factor: a multiple of the least effect that is beyond doubt, > 1.
         min_rows: values in the baseline before the test speaks, >= 2.
     """
@@ -53,6 +54,7 @@ class LevelShift(Test):
     absolute: float = 0.0
     smooth: int = 1
     local: int = 0
+    alone: bool = False
     severe_factor: float = 3.0
     min_rows: int = 6
 
@@ -149,7 +151,7 @@ class _State(Algorithm):
         return Reading(
             sign=True,
             severe=severe,
-            sure=self.test.smooth > 1,
+            sure=self.test.alone or self.test.smooth > 1,
             baseline=level,
             score=score,
             limit=limit,

@@ -36,6 +36,7 @@ class Trend(Test):
         block: values per block, >= 3.
         blocks: blocks looked at, 6 to 40.
         skip: values at the start of a run that don't count.
+        at_least: a rise counts only if its last block reaches this level, in the metric's unit; None: any.
         magnitude: look at |value| (for estimates that may be of either sign).
     """
 
@@ -47,6 +48,7 @@ class Trend(Test):
     blocks: int = 16
     skip: int = 10
     magnitude: bool = False
+    at_least: float | None = None
 
     def __post_init__(self) -> None:
         if self.z <= 0 or self.ratio <= 1 or self.block < 3 or not 6 <= self.blocks <= 40:
@@ -93,9 +95,10 @@ class _State(Algorithm):
         change = slope * (n - 1)
         size = max(map(abs, blocks))
         needed = math.log(self.test.ratio) if series.scale.kind == "symlog" else self.test.relative * size
-        if z < self.test.z or change < needed:
-            return Reading(sign=False, clear=change < 0.5 * needed)
         first, last = series.scale.inverse(blocks[0]), series.scale.inverse(blocks[-1])
+        low = self.test.at_least is not None and last < self.test.at_least
+        if z < self.test.z or change < needed or low:
+            return Reading(sign=False, clear=change < 0.5 * needed)
         limit = series.scale.inverse(blocks[0] + sign * needed)
         return Reading(
             sign=True,

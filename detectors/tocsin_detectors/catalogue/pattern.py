@@ -21,7 +21,10 @@ _KINDS: Mapping[str, str] = {
     "stat": "mean|std",
     "pick": "best|worst|maj",
     "spread": "mean|std",
-    "option": "token_k[123]|seq_(?:sum|mean)_k[123]|seq_max_k[23]",  # verl's rejection options
+    # verl's rejection options: all, those of k1, which has a sign, and those of k2 and k3, which have none
+    "option": "token_k[123]|seq_(?:sum|mean)_k[123]|seq_max_k[23]",
+    "signed": "token_k1|seq_(?:sum|mean)_k1",
+    "unsigned": "token_k[23]|seq_(?:sum|mean|max)_k[23]",
 }
 
 

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tocsin_detectors.catalogue.metric import TRANSFORMS, Metric, Transform, lookup, metrics, read_data
 from tocsin_detectors.catalogue.pattern import Pattern, fill
@@ -66,12 +67,14 @@ class Resolved:
         transform: from the trainer's unit or sign to the canonical one; None if they are the same.
         priority: of two names in one vector with one canonical name the lower counts; of equal ones the
             alphabetically first.
+        absent: values that the trainer writes where it has measured nothing: they count as not sent.
     """
 
     canonical: str
     metric: Metric | None
     transform: Transform | None = None
     priority: int = 0
+    absent: tuple[float, ...] = ()
 
     def apply(self, value: float) -> float:
         """The trainer's value in the canonical unit and sign."""
@@ -83,6 +86,7 @@ class _Alias:
     target: str  # canonical name, with the placeholders of the alias
     transform: Transform | None
     priority: int
+    absent: tuple[float, ...] = ()
 
 
 class _Names:
@@ -90,13 +94,14 @@ class _Names:
 
     __slots__ = ("exact", "patterns")
 
-    def __init__(self, rows: Mapping[str, list[str | dict[str, str]]]) -> None:
+    def __init__(self, rows: Mapping[str, list[str | dict[str, Any]]]) -> None:
         self.exact: dict[str, _Alias] = {}
         patterns: list[tuple[Pattern, _Alias]] = []
         for target, names in rows.items():
             for priority, entry in enumerate(names, start=1):
-                name, transform = (entry, None) if isinstance(entry, str) else (entry["name"], entry["transform"])
-                alias = _Alias(target, TRANSFORMS[transform] if transform else None, priority)
+                given = {"name": entry} if isinstance(entry, str) else entry
+                name, transform = given["name"], TRANSFORMS.get(given.get("transform", ""))
+                alias = _Alias(target, transform, priority, tuple(given.get("absent", ())))
                 if "{" in name:
                     patterns.append((Pattern(name), alias))
                 else:
@@ -221,7 +226,7 @@ def _reading(alias: _Alias, parts: Mapping[str, str], offset: int) -> Iterator[R
     canonical = fill(alias.target, parts)
     metric = lookup(canonical)
     if metric is not None:
-        yield Resolved(canonical, metric, alias.transform, alias.priority + offset)
+        yield Resolved(canonical, metric, alias.transform, alias.priority + offset, alias.absent)
 
 
 def _spellings(name: str) -> Iterator[str]:

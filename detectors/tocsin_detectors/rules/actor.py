@@ -36,7 +36,7 @@ RULES = (
         family="actor",
         metrics=("actor/pg_loss",),
         skip_zero=True,
-        tests=(Trend("up", z=4.0, relative=2.0, block=8, blocks=12, skip=40),),
+        tests=(Trend("up", z=4.0, relative=0.6, block=8, blocks=12, skip=40),),
         severity=Severity.WARNING,
         title="The actor's loss climbs steadily",
         meaning="A policy-gradient loss may swing without converging, but it shouldn't climb.",

@@ -38,7 +38,7 @@ RULES = (
         unless=frozenset({"critic_loss_above_plateau"}),
         family="critic",
         metrics=("critic/vf_loss",),
-        tests=(Trend("up", z=3.5, ratio=3.0, block=5, blocks=12, skip=30),),
+        tests=(Trend("up", z=4.0, ratio=1.6, block=8, blocks=12, skip=40),),
         severity=Severity.WARNING,
         title="The critic's loss climbs steadily",
         meaning="In joint training the critic's loss should stay converged; it grows, so the critic falls behind the actor.",

@@ -1,7 +1,7 @@
 """Entropy of the policy: how much it still explores."""
 
 from tocsin_detectors.alerts import Severity
-from tocsin_detectors.algorithms import Bound, LevelShift
+from tocsin_detectors.algorithms import Bound, FromStart, LevelShift
 from tocsin_detectors.rules.base import Condition, Guarded, Rule
 
 RULES = (
@@ -42,6 +42,7 @@ RULES = (
             LevelShift("up", z=6, ratio=1.6, absolute=0.1, local=8, severe_factor=3.0),
             LevelShift("up", z=3, ratio=1.6, absolute=0.1, smooth=5, local=16, min_rows=12),
             LevelShift("up", z=2, ratio=3.0, absolute=0.3, smooth=5, min_rows=12),
+            FromStart(ratio=2.2, early=20, smooth=15, at_least=1.5),
         ),
         severity=Severity.WARNING,
         critical_with=frozenset({"reward", "kl", "length"}),

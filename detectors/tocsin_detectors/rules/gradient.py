@@ -12,9 +12,13 @@ RULES = (
         metrics=("actor/grad_norm", "critic/grad_norm"),
         # Healthy runs have lone spikes of 30x that heal by themselves, and steps with an exact 0 (every group without
         # spread): neither may page. Two of three values far above the level, or a value that nothing explains.
-        tests=(LevelShift("up", z=6, ratio=3.0, absolute=0.05, severe_factor=4.0, min_rows=8),),
+        tests=(
+            LevelShift("up", z=6, ratio=3.0, absolute=0.05, severe_factor=7.0, min_rows=8),
+            LevelShift("up", z=3, ratio=60.0, absolute=0.05, alone=True, severe_factor=1.8, min_rows=8),
+        ),
         skip_zero=True,
         severity=Severity.WARNING,
+        critical_if_severe=True,
         critical_after=6,
         critical_with=frozenset({"kl", "entropy", "reward", "actor"}),
         title="The gradient norm is far above its recent level",

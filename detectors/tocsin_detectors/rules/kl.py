@@ -1,7 +1,7 @@
 """KL of the current policy against the reference."""
 
 from tocsin_detectors.alerts import Severity
-from tocsin_detectors.algorithms import Bound, Frozen, LevelShift, RepeatedSpikes
+from tocsin_detectors.algorithms import Bound, Frozen, LevelShift, RepeatedSpikes, Trend
 from tocsin_detectors.expressions import Expression
 from tocsin_detectors.rules.base import Condition, Guarded, Rule
 
@@ -38,6 +38,53 @@ RULES = (
             "If the log-probs are wrong from the first step on, switch off fused kernels or sequence parallelism.",
         ),
         source="seed: KL divergence (current policy against the reference)",
+    ),
+    Rule(
+        name="kl_runaway",
+        family="kl",
+        metrics=REFERENCE_KL,
+        unless=frozenset({"kl_collapse"}),
+        skip_zero=True,
+        tests=(
+            Guarded(
+                Trend("up", z=4, ratio=3.5, block=5, blocks=10, skip=10, at_least=0.1), (Condition.REWARD_NOT_RISING,)
+            ),
+        ),
+        severity=Severity.WARNING,
+        title="The KL grows by orders of magnitude while the reward stands still",
+        meaning=(
+            "The policy moves ever farther from the reference, and the reward no longer pays for it. Nothing breaks "
+            "suddenly, but such runs end with the same answer to every prompt, or with a reward of 0."
+        ),
+        remedies=(
+            "Raise the KL coefficient (verl actor_rollout_ref.actor.kl_loss_coef or algorithm.kl_ctrl.kl_coef, TRL beta).",
+            "Stop at the checkpoint after which the reward stood still.",
+            "Read the responses: have they become alike?",
+        ),
+        source="documented reports (a KL that grows while the reward is flat); seed: KL divergence",
+    ),
+    Rule(
+        name="kl_high_from_start",
+        family="kl",
+        metrics=("actor/kl_loss", "actor/reward_kl_penalty"),
+        # At the first step the policy is the reference, so the KL per token is 0 up to rounding; a baseline that is wrong
+        # from the start can't tell.
+        tests=(Bound(above=1.0, severe=10.0, until=12),),
+        signs=3,
+        among=4,
+        severity=Severity.WARNING,
+        critical_if_severe=True,
+        title="The KL is large from the first steps on",
+        meaning=(
+            "Policy and reference are the same model at the beginning, so their KL per token starts at 0. More than 1 within "
+            "the first steps means that the two sides compute different log-probs, or that the first updates were huge."
+        ),
+        remedies=(
+            "Check that the reference is the model that the run started from, with the same tokenizer and template.",
+            "Switch off fused kernels or sequence parallelism, one of them at a time: they give wrong log-probs together in some versions.",
+            "Lower the learning rate, or lengthen its warm-up.",
+        ),
+        source="documented reports of wrong log-probs from the first step; seed: KL divergence",
     ),
     Rule(
         name="kl_spikes",

@@ -24,7 +24,8 @@ RULES = (
         tests=(
             LevelShift("up", z=5, ratio=2.0, absolute=0.002, local=8),
             LevelShift("up", z=3, ratio=2.0, absolute=0.002, smooth=5, min_rows=12),
-            Trend("up", z=3.3, ratio=4.0, block=4, blocks=12, skip=8),
+            Trend("up", z=3.8, ratio=2.5, block=3, blocks=10, skip=4),
+            Trend("up", z=3.8, ratio=3.0, block=10, blocks=12, skip=10),
         ),
         severity=Severity.WARNING,
         critical_with=frozenset({"reward", "kl", "entropy", "length"}),
@@ -100,6 +101,26 @@ RULES = (
             "Check that both sides use the same temperature.",
         ),
         source="documented guard rails of verl; seed: debug metrics",
+    ),
+    Rule(
+        name="logprob_diff_high",
+        family="mismatch",
+        metrics=("rollout_corr/logprob_abs_diff_mean",),
+        tests=(Bound(above=0.1, severe=1.0),),
+        signs=4,
+        among=5,
+        severity=Severity.WARNING,
+        title="Training and inference give tokens different log-probs",
+        meaning=(
+            "The mean difference of the log-probs is above 0.1, ten times what a healthy pair of engines shows: old weights, "
+            "other settings, or data that are far too old."
+        ),
+        remedies=(
+            "Check that the inference engine gets the weights of each step.",
+            "One epoch per rollout, a lower learning rate, a larger rollout batch: less off-policy data.",
+            "Check temperature, dtype and quantisation of the inference engine.",
+        ),
+        source="documented reports; seed: training/inference mismatch",
     ),
     Rule(
         name="mult_prob_error_high",

@@ -97,7 +97,7 @@ def decide(told: Told | None, incident: Incident) -> Reason | None:
 
 def backoff(tries: int) -> float:
     """Seconds to wait after ``tries`` failed attempts in a row: 1, 2, 4 ... up to five minutes."""
-    return min(2.0 ** max(0, tries - 1), LONGEST_BACKOFF)
+    return min(2.0 ** min(max(0, tries - 1), 10), LONGEST_BACKOFF)  # the inner bound: no float holds 2 to the 1024th
 
 
 class Delivery:
