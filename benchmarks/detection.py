@@ -10,13 +10,20 @@ A page is an incident that is (or becomes) critical. Rates:
                           to the end of the labelled events; delay in rows; alerts before that are false
     wrong from the start  onset within the first three rows: caught by any alert
 
-Beside the engine stand dummies that know nothing: without them no rate means much.
+Many runs of the corpus share a repository, so healthy runs are counted by repository as well.
+
+Beside the engine stand peers with their default settings, where they are installed, and dummies that know nothing:
+without them no rate means much.
+
+    pip install rlwatch==0.5.1 rldoctor==0.2.0
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
+import logging
 import math
 import statistics
 from collections import defaultdict, deque
@@ -26,6 +33,7 @@ from pathlib import Path
 
 from tocsin import readers
 from tocsin_detectors.alerts import AlertEvent, IncidentEvent, Severity
+from tocsin_detectors.catalogue import Catalogue, guess_framework
 from tocsin_detectors.engine import Engine
 from tocsin_detectors.entries import RunConfig, StepVector
 
@@ -42,6 +50,7 @@ class LabelledRun:
     config: RunConfig = field(default_factory=RunConfig)
     events: list[dict[str, object]] = field(default_factory=list)
     fragment: bool = False
+    repository: str = ""
 
     @property
     def rows(self) -> dict[int, int]:
@@ -102,15 +111,83 @@ def rolling_z(run: LabelledRun) -> Said:
     return said
 
 
-DETECTORS: dict[str, Callable[[LabelledRun], Said]] = {
+# What rlwatch takes, by canonical names: the first that a run reports.
+RLWATCH_INPUTS = {
+    "entropy": ("actor/entropy",),
+    "kl_divergence": ("actor/kl_loss", "actor/reward_kl_penalty", "actor/reward_kl_sum"),
+    "reward_mean": ("critic/score/mean", "critic/rewards/mean"),
+    "reward_std": ("critic/rewards/std",),
+    "loss": ("actor/pg_loss",),
+    "grad_norm": ("actor/grad_norm",),
+}
+
+
+def rlwatch(run: LabelledRun) -> Said:
+    """The peer's suite, with its default thresholds and its default cooldown between alerts of one kind.
+
+    It gets its inputs through our catalogue: under their own names it would miss most of them.
+    """
+    from rlwatch.config import RLWatchConfig  # noqa: PLC0415 - an optional peer
+    from rlwatch.detectors import DetectorSuite  # noqa: PLC0415 - same
+
+    config = RLWatchConfig()
+    suite = DetectorSuite(config)
+    catalogue, names = Catalogue(), {name for vector in run.vectors for name in vector.metrics}
+    framework = guess_framework(names, run.config.framework)
+    owners = {catalogue.resolve(name, framework).canonical: name for name in sorted(names)}
+    inputs = {
+        field: owner
+        for field, wanted in RLWATCH_INPUTS.items()
+        if (owner := next((owners[name] for name in wanted if name in owners), None)) is not None
+    }
+    said, last = Said(), dict[tuple[str, str], int]()
+    for vector in run.vectors:
+        values = {field: vector.metrics[name] for field, name in inputs.items() if name in vector.metrics}
+        for alert in suite.check_step(vector.step, **values):
+            key = (alert.detector, alert.severity)
+            if key in last and vector.step - last[key] < config.alerts.cooldown_steps:
+                continue
+            last[key] = vector.step
+            (said.pages if alert.severity == "critical" else said.warnings).append((vector.step, alert.detector))
+    return said
+
+
+RL_DOCTOR_ROWS = 450  # it reads the whole history at every look: longer runs take it minutes
+
+
+def rl_doctor(run: LabelledRun) -> Said | None:
+    """The peer's live monitor with its default settings; None for a run that is too long for it."""
+    from rl_doctor.detectors import Severity as Grade  # noqa: PLC0415 - an optional peer
+    from rl_doctor.live import LiveMonitor  # noqa: PLC0415 - same
+
+    if len(run.vectors) > RL_DOCTOR_ROWS:
+        return None
+    said, monitor = Said(), LiveMonitor(on_finding=lambda _finding: None)
+    for vector in run.vectors:
+        for finding in monitor.log(vector.metrics, step=vector.step):
+            heard = said.pages if finding.severity >= Grade.CRITICAL else said.warnings
+            heard.append((vector.step, finding.detector))
+    return said
+
+
+DETECTORS: dict[str, Callable[[LabelledRun], Said | None]] = {
     "tocsin": tocsin,
+    "rlwatch": rlwatch,
+    "rl_doctor": rl_doctor,
     "never": never,
     "every 100 rows": every_100_rows,
     "rolling z > 3": rolling_z,
 }
 
 
-def score(runs: Iterable[LabelledRun], detector: Callable[[LabelledRun], Said], *, verbose: bool) -> dict[str, object]:
+DUMMIES = ("never", "every 100 rows", "rolling z > 3")
+PEERS = {"rlwatch": "rlwatch==0.5.1", "rl_doctor": "rldoctor==0.2.0"}
+
+
+def score(
+    runs: Iterable[LabelledRun], detector: Callable[[LabelledRun], Said | None], *, verbose: bool
+) -> dict[str, object]:
+    repositories: dict[str, bool] = {}
     healthy_rows = healthy = paged = pages = warnings = 0
     dynamic = by_page = by_any = false_alerts = start = start_any = 0
     delays: list[int] = []
@@ -118,11 +195,14 @@ def score(runs: Iterable[LabelledRun], detector: Callable[[LabelledRun], Said], 
         if run.label not in ("healthy", "anomalous") or run.fragment:
             continue
         said, rows = detector(run), run.rows
+        if said is None:
+            continue
         if run.label == "healthy":
             healthy += 1
             healthy_rows += len(rows)
             pages += len(said.pages)
             paged += bool(said.pages)
+            repositories[run.repository] = repositories.get(run.repository, False) or bool(said.pages)
             loud = [warning for warning in said.warnings if not _excused(run, warning[0])]
             warnings += len(loud)
             if verbose and (said.pages or loud):
@@ -158,6 +238,7 @@ def score(runs: Iterable[LabelledRun], detector: Callable[[LabelledRun], Said], 
         "healthy": healthy,
         "pages/run": round(pages / max(healthy, 1), 3),
         "paged": paged,
+        "repos": f"{sum(repositories.values())} of {len(repositories)}",
         "warn/1000": round(1000 * warnings / max(healthy_rows, 1), 2),
         "dynamic": dynamic,
         "by page": by_page,
@@ -196,6 +277,7 @@ def load_corpus(folder: Path) -> list[LabelledRun]:
                 config=RunConfig(framework=None),
                 events=entry["events"],
                 fragment=entry.get("fragment", False),
+                repository=entry.get("source_repo", ""),
             )
         )
     return runs
@@ -217,7 +299,14 @@ def load_recorded(folder: Path) -> list[LabelledRun]:
 
 def show(title: str, runs: list[LabelledRun], *, verbose: bool) -> None:
     print(f"\n{title}: {len(runs)} runs")
-    rows = {name: score(runs, detector, verbose=verbose and name == "tocsin") for name, detector in DETECTORS.items()}
+    rows = {}
+    for name, detector in DETECTORS.items():
+        if name in PEERS and importlib.util.find_spec(name) is None:
+            print(f"{name}: skipped, not installed (pip install {PEERS[name]})")
+            continue
+        if verbose:
+            print(f"  {name}")
+        rows[name] = score(runs, detector, verbose=verbose and name not in DUMMIES)
     columns = list(next(iter(rows.values())))
     print(f"{'detector':16s}" + "".join(f"{column:>13s}" for column in columns))
     for name, row in rows.items():
@@ -234,6 +323,7 @@ def main() -> None:
     )
     parser.add_argument("--verbose", action="store_true", help="name every hit, miss and false alarm")
     arguments = parser.parse_args()
+    logging.disable(logging.WARNING)  # the peers write theirs there
     if (arguments.corpus / "index.json").exists():
         show("corpus", load_corpus(arguments.corpus), verbose=arguments.verbose)
     else:

@@ -66,7 +66,8 @@ CORE = RuleSet(
     if rule.name
     in {
         "kl_collapse", "grad_norm_spike", "actor_loss_jump", "critic_loss_above_plateau", "grpo_advantage_mean_nonzero",
-        "ratio_variance_growing", "reward_collapse", "entropy_collapse", "non_finite", "step_went_back", "model_collapse",
+        "ratio_variance_growing", "reward_collapse", "entropy_collapse", "non_finite", "step_went_back",
+        "model_collapse",
     }
 )  # fmt: skip
 
@@ -130,7 +131,8 @@ def main() -> None:
         ratios = [ours / theirs for ours, theirs in zip(times[name], times["rlwatch"], strict=True)]
         print(
             f"{name:10s} {statistics.median(times[name]):8.1f} us a row (100 metrics, {count} rules): "
-            f"{statistics.median(ratios):.2f} times rlwatch (min {min(ratios):.2f}, max {max(ratios):.2f}); aim: at most {aim}"
+            f"{statistics.median(ratios):.2f} times rlwatch (min {min(ratios):.2f}, max {max(ratios):.2f}); "
+            f"aim: at most {aim}"
         )
     print(f"state      {size / 1024:8.1f} KiB as JSON, made in {snapshot_ms:.1f} ms")
 

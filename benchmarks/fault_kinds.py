@@ -43,7 +43,7 @@ class Fault:
     right: frozenset[str]
     delay: int
     tell: Tell = "warn"
-    prepare: Callable[[Window], None] = lambda window: None
+    prepare: Callable[[Window], None] = lambda _window: None
     before: int = 32
     config: dict[str, Any] = field(default_factory=dict)
 
@@ -77,14 +77,16 @@ def const(metrics: tuple[str, ...], value: float, *, once: bool = False, visible
 
 def added(metric: str, level: float, noise: float) -> Callable[[Window], None]:
     """The metric, log-normal around a level."""
-    return lambda window: window.put(metric, lambda row: level * math.exp(window.rng.gauss(0, noise)))
+    return lambda window: window.put(metric, lambda _row: level * math.exp(window.rng.gauss(0, noise)))
 
 
 def share_up(metric: str, by: float, over: int = 1) -> Inject:
-    """A share of the rest to 1 is added."""
+    """A part of what is missing to 1 is added; a share that is above 0.3 anyway has little room to show it."""
 
     def inject(window: Window) -> str:
-        window.change(window.first(metric), lambda value, row: value + (1 - value) * by * ramp(row, over))
+        if window.level(window.first(metric)) > 0.3:
+            raise Unfit(f"{metric} is high anyway")
+        window.change(metric, lambda value, row: value + (1 - value) * by * ramp(row, over))
         return metric
 
     return inject
@@ -127,7 +129,7 @@ def longer(window: Window) -> str:
     if level + 0.9 * (limit - level) < 1.8 * level:
         raise Unfit("no room up to the length limit")
     window.change(metric, lambda value, row: value + 0.9 * max(limit - value, 0) * ramp(row, 2))
-    window.change("response_length/max", lambda value, row: max(value, limit))
+    window.change("response_length/max", lambda value, _row: max(value, limit))
     window.change("response_length/clip_ratio", lambda value, row: value + 0.8 * (1 - value) * ramp(row, 2))
     return metric
 
@@ -135,7 +137,7 @@ def longer(window: Window) -> str:
 def shorter(window: Window) -> str:
     for part in ("mean", "max", "min"):
         window.change(f"response_length/{part}", lambda value, row: value * 0.1 ** ramp(row, 2))
-    window.change("response_length/clip_ratio", lambda value, row: 0.0)
+    window.change("response_length/clip_ratio", lambda _value, _row: 0.0)
     return window.first(LENGTH)
 
 
@@ -153,14 +155,14 @@ def loss_jump(window: Window) -> str:
     values = window.before(metric)
     level = window.level(metric)
     rise = max(12 * 1.5 * median([abs(value - level) for value in values]), 0.1)
-    window.change(metric, lambda value, row: value + rise)
+    window.change(metric, lambda value, _row: value + rise)
     return metric
 
 
 def offset_mean(by: float) -> Inject:
     def inject(window: Window) -> None:
-        window.change(window.first("critic/advantages/mean"), lambda value, row: value + by)
-        window.change("critic/advantages/max", lambda value, row: value + by)
+        window.change(window.first("critic/advantages/mean"), lambda value, _row: value + by)
+        window.change("critic/advantages/max", lambda value, _row: value + by)
 
     return inject
 
@@ -178,12 +180,10 @@ def advantage_is_reward(window: Window) -> None:
 
 def engines_gap(window: Window) -> None:
     """A healthy dense run's gap between training and inference engine."""
-    window.put("rollout_corr/kl", lambda row: 0.0012 * math.exp(window.rng.gauss(0, 0.15)))
+    window.put("rollout_corr/kl", lambda _row: 0.0012 * math.exp(window.rng.gauss(0, 0.15)))
     base = "rollout_corr/kl"
-    window.put(
-        "rollout_corr/k3_kl", lambda row: (window.get(row, base) or 0.0) * math.exp(window.rng.gauss(0, 0.05))
-    )
-    window.put("training/rollout_probs_diff_mean", lambda row: 0.003 * math.exp(window.rng.gauss(0, 0.1)))
+    window.put("rollout_corr/k3_kl", lambda row: (window.get(row, base) or 0.0) * math.exp(window.rng.gauss(0, 0.05)))
+    window.put("training/rollout_probs_diff_mean", lambda _row: 0.003 * math.exp(window.rng.gauss(0, 0.1)))
 
 
 def wide_gap(window: Window) -> None:
@@ -196,7 +196,7 @@ def wide_gap(window: Window) -> None:
 def drifting_gap(window: Window) -> str:
     for metric in GAP[:2]:
         window.change(metric, lambda value, row: value * 30 ** ramp(row, 30))
-    window.change(GAP[2], lambda value, row: value * 30**0.5 ** ramp(row, 30))
+    window.change(GAP[2], lambda value, row: value * 5.5 ** ramp(row, 30))
     return GAP[0]
 
 
@@ -210,8 +210,8 @@ def no_spread(window: Window) -> str | None:
     metric = window.first("critic/rewards/zero_std_ratio")
     if median(window.before(metric) or [1.0]) > 0.8:
         raise Unfit("has hardly any spread anyway")
-    window.change(metric, lambda value, row: 1.0)
-    window.change("critic/rewards/std", lambda value, row: 0.0)
+    window.change(metric, lambda _value, _row: 1.0)
+    window.change("critic/rewards/std", lambda _value, _row: 0.0)
     return None
 
 
@@ -279,12 +279,12 @@ FAULTS: tuple[Fault, ...] = (
     Fault("actor loss jumps", loss_jump, rules("actor_loss_jump", "actor_loss_rising"), 8),
     Fault(
         "advantage mean 0.3 (sequences)", offset_mean(0.3), rules("grpo_advantage_mean_nonzero"), 4,
-        prepare=lambda window: window.put("critic/advantages/mean", lambda row: window.rng.gauss(0, 1e-8)),
+        prepare=lambda window: window.put("critic/advantages/mean", lambda _row: window.rng.gauss(0, 1e-8)),
         config={"advantage_mean": "sequence", "algorithm": "grpo"},
     ),
     Fault(
         "advantage mean +1 (tokens)", offset_mean(1.0), rules("grpo_advantage_mean_nonzero"), 6,
-        prepare=lambda window: window.put("critic/advantages/mean", lambda row: window.rng.gauss(-0.05, 0.04)),
+        prepare=lambda window: window.put("critic/advantages/mean", lambda _row: window.rng.gauss(-0.05, 0.04)),
         config={"advantage_mean": "token", "algorithm": "grpo"},
     ),
     Fault("advantage equals reward", advantage_is_reward, rules("advantage_equals_reward"), 12, "page"),
@@ -293,8 +293,8 @@ FAULTS: tuple[Fault, ...] = (
         rules("critic_loss_above_plateau", "critic_loss_rising"), 20, prepare=critic, before=80,
     ),
     Fault(
-        "ratio variance x20 in 60 rows", scaled(("actor/ratio_var",), 20, 60), rules("ratio_variance_growing"), 80,
-        prepare=added("actor/ratio_var", 1e-3, 0.3),
+        "ratio variance x20 in 60 rows", scaled(("actor/ratio_var",), 20, 60, least=0.002),
+        rules("ratio_variance_growing"), 80, prepare=added("actor/ratio_var", 1e-3, 0.3),
     ),
     Fault(
         "clip fraction +0.2", share_up("actor/pg_clipfrac", 0.2), rules("clip_fraction_high"), 6,
@@ -313,7 +313,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("length to a tenth", shorter, rules("length_shift"), 6),
     Fault(
         "a third aborted", share_up("response/aborted_ratio", 0.3), rules("aborted_high"), 5,
-        prepare=lambda window: window.put("response/aborted_ratio", lambda row: 0.0),
+        prepare=lambda window: window.put("response/aborted_ratio", lambda _row: 0.0),
     ),
     Fault("no group has spread", no_spread, rules("reward_saturated"), 20),
     Fault("reward std to a twentieth", scaled(("critic/rewards/std",), 0.05), rules("reward_std_cliff"), 24),

@@ -90,6 +90,10 @@ class Window:
         """The metric's values over the look-back."""
         return self.values(metric, self.at - LOOK_BACK, self.at)
 
+    def stride(self, metric: str) -> int:
+        """Rows per value of the metric."""
+        return max(1, round(min(LOOK_BACK, self.at) / max(len(self.before(metric)), 1)))
+
     def level(self, metric: str) -> float:
         """Median of the last 20 values before the fault.
 

@@ -25,7 +25,6 @@ from pathlib import Path
 from detection import ROOT, LabelledRun, load_corpus, load_recorded
 from fault_kinds import FAULTS, Fault
 from fault_window import Unfit, Window
-
 from tocsin_detectors.alerts import AlertEvent, IncidentEvent, Severity
 from tocsin_detectors.engine import Engine
 from tocsin_detectors.entries import StepVector
@@ -34,15 +33,26 @@ HISTORY = 120  # healthy rows before the fault, at most
 CLEAR = 40  # rows around the fault that no labelled event may touch
 MORE = 12  # rows judged beyond the delay, for what comes too late
 
+Heard = tuple[int, str, str, int]  # row, rule, metric or incident, rank of the severity
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the engine made of one case."""
+    """What the engine made of one case.
+
+    Attributes:
+        run: whose rows these are.
+        step: of the first changed row.
+        fired: rows since the fault and rule of each new alert that is a warning or more, or right.
+        delay: rows to the first right alert within the time allowed; None if there was none.
+        caught: any of ``fired`` came within the time allowed.
+        pages: new critical incidents.
+    """
 
     run: str
     step: int
-    fired: tuple[tuple[int, str], ...]  # rows since the fault, rule: new alerts of severity warning or more, or right ones
-    delay: int | None  # rows to the first right alert within the time allowed
+    fired: tuple[tuple[int, str], ...]
+    delay: int | None
     caught: bool
     pages: int
 
@@ -80,20 +90,20 @@ def merged(run: LabelledRun) -> LabelledRun:
     return replace(run, vectors=list(rows.values()))
 
 
-def listen(engine: Engine, vectors: list[StepVector]) -> tuple[list[tuple[int, str, str, int]], dict[str, int], bool]:
-    """Alerts (row, rule, metric, rank of its severity) and critical incidents (id, row) that these rows raise."""
-    fired: list[tuple[int, str, str, int]] = []
-    pages: dict[str, int] = {}
+def listen(engine: Engine, vectors: list[StepVector]) -> tuple[list[Heard], set[str]]:
+    """Alerts and ids of critical incidents that these rows raise."""
+    fired: list[Heard] = []
+    pages: set[str] = set()
     for row, vector in enumerate(vectors):
         for event in engine.feed(vector):
             if isinstance(event, AlertEvent) and event.transition == "fired":
                 fired.append((row, event.alert.rule, event.alert.metric, event.alert.severity.rank))
             elif isinstance(event, IncidentEvent):
                 if event.incident.severity is Severity.CRITICAL and event.incident.state == "firing":
-                    pages.setdefault(event.incident.id, row)
+                    pages.add(event.incident.id)
                 if event.incident.rule == "model_collapse":
                     fired.append((row, "model_collapse", event.incident.id, Severity.CRITICAL.rank))
-    return fired, pages, False
+    return fired, pages
 
 
 def try_case(run: LabelledRun, fault: Fault, rng: random.Random) -> Outcome:
@@ -118,27 +128,20 @@ def try_case(run: LabelledRun, fault: Fault, rng: random.Random) -> Outcome:
     before = {(alert.rule, alert.metric) for alert in engine.firing} | {(i.rule, i.id) for i in engine.incidents}
     old_pages = {incident.id for incident in engine.incidents if incident.severity is Severity.CRITICAL}
     twin = Engine.restore(run.name, engine.snapshot())
-    told, _, _ = listen(twin, healthy.vectors[healthy.at :])
+    told, _ = listen(twin, healthy.vectors[healthy.at :])
     expected = before | {(rule, metric) for _, rule, metric, _ in told}
     if any(rule in fault.right for rule, _ in expected):
         raise Unfit("the healthy run itself raises it")
-    fired, pages, _ = listen(engine, faulty.vectors[faulty.at :])
-    return judge(run, fault, run.vectors[at].step, [alert for alert in fired if alert[1:3] not in expected],
-                 sum(page not in old_pages for page in pages))  # fmt: skip
+    fired, pages = listen(engine, faulty.vectors[faulty.at :])
+    new = [alert for alert in fired if alert[1:3] not in expected]
+    heard = tuple((row, rule) for row, rule, _, rank in new if rank >= Severity.WARNING.rank or rule in fault.right)
+    # A metric that comes at every other row only is given twice the rows.
+    in_time = [(row, rule) for row, rule in heard if row <= fault.delay * (healthy.stride(visible) if visible else 1)]
+    right = min((row for row, rule in in_time if rule in fault.right), default=None)
+    return Outcome(run.name, run.vectors[at].step, heard, right, bool(in_time), len(pages - old_pages))
 
 
-def judge(
-    run: LabelledRun, fault: Fault, step: int, fired: list[tuple[int, str, str, int]], pages: int
-) -> Outcome:
-    rows = [row for row, rule, _, _ in fired if rule in fault.right and row <= fault.delay]
-    heard = tuple((row, rule) for row, rule, _, rank in fired if rank >= Severity.WARNING.rank or rule in fault.right)
-    caught = any(row <= fault.delay for row, _ in heard)
-    return Outcome(run.name, step, heard, min(rows, default=None), caught, pages)
-
-
-def cases(
-    runs: list[LabelledRun], fault: Fault, rounds: int, seed: int
-) -> Iterator[Outcome | tuple[str, str]]:
+def cases(runs: list[LabelledRun], fault: Fault, rounds: int, seed: int) -> Iterator[Outcome | tuple[str, str]]:
     """Outcomes, and (run, reason) where the run is unfit."""
     for run in runs:
         for number in range(rounds):
@@ -162,7 +165,8 @@ def report(fault: Fault, outcomes: list[Outcome], unfit: Counter[str], *, verbos
     if verbose:
         for outcome in outcomes:
             if not outcome.right(fault):
-                print(f"    missed    {outcome.run} step {outcome.step}: {outcome.fired or 'nothing'} pages {outcome.pages}")
+                heard = outcome.fired or "nothing"
+                print(f"    missed    {outcome.run} step {outcome.step}: {heard} pages {outcome.pages}")
             elif fault.tell == "page" and not outcome.pages:
                 print(f"    no page   {outcome.run} step {outcome.step}: {outcome.fired}")
         for reason, count in unfit.most_common():
@@ -178,7 +182,9 @@ def healthy_runs(corpus: Path, recorded: Path) -> list[LabelledRun]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "corpus", help="labelled runs, if there")
+    parser.add_argument(
+        "--corpus", type=Path, default=ROOT.parent / "shared" / "corpus", help="labelled runs, if there"
+    )
     parser.add_argument("--runs", type=Path, default=ROOT / "tests" / "data" / "runs", help="the recorded runs")
     parser.add_argument("--rounds", type=int, default=2, help="cases a run and kind")
     parser.add_argument("--seed", type=int, default=0)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tocsin_detectors import catalogue
 from tocsin_detectors.alerts import (
     Alert,
     AlertEvent,
@@ -64,7 +65,7 @@ class Engine:
     def __init__(self, run: str, rules: RuleSet | None = None) -> None:
         self.run = run
         self.rules = shipped_rules() if rules is None else rules
-        self.version = f"{FORMAT}.{self.rules.version}"
+        self.version = f"{FORMAT}.{self.rules.version}.{catalogue.version()}"
         self.config = RunConfig()
         self._ordering = Ordering()
         self._roster = Roster(self.rules)

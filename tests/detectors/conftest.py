@@ -11,12 +11,12 @@ from tocsin_detectors.alerts import Alert, AlertEvent, Event, Transition
 from tocsin_detectors.engine import Engine
 from tocsin_detectors.entries import Entry
 
-Healthy: TypeAlias = Callable[[int], dict[str, float]]
+Normal: TypeAlias = Callable[[int], dict[str, float]]
 Fold: TypeAlias = Callable[[Iterable[Entry]], tuple[Engine, list[Event]]]
 
 
 @pytest.fixture(scope="session")
-def healthy() -> Healthy:
+def normal() -> Normal:
     """The metrics of a step of a healthy GRPO run under verl's names: a function of the step alone."""
 
     def metrics(step: int) -> dict[str, float]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tocsin_detectors.alerts import Alert, Event
+from tocsin_detectors.alerts import Alert, AlertEvent, Event
 from tocsin_detectors.engine import Engine
 from tocsin_detectors.entries import Entry, Rebaseline, RunConfig, StepVector
 from tocsin_detectors.rules import RuleSet, shipped_rules
 
-Healthy = Callable[[int], dict[str, float]]
+Normal = Callable[[int], dict[str, float]]
 Fold = Callable[[Any], tuple[Engine, list[Event]]]
 Fired = Callable[[list[Event]], list[Alert]]
 
@@ -29,11 +29,11 @@ def reborn(engine: Engine) -> Engine:
     return Engine.restore(engine.run, json.loads(state_of(engine)))
 
 
-def eventful_log(healthy: Healthy) -> list[Entry]:
+def eventful_log(normal: Normal) -> list[Entry]:
     """A log in which everything happens: late metrics, NaN, a collapse, a resume, configurations, a new normal."""
     log: list[Entry] = [RunConfig(algorithm="grpo", framework="verl", temperature=1.0, group_size=8, target_kl=0.1)]
     for step in range(60):
-        metrics = healthy(step)
+        metrics = normal(step)
         if 20 <= step < 24:
             metrics["actor/grad_norm"] = math.nan
         if step > 45:
@@ -42,25 +42,25 @@ def eventful_log(healthy: Healthy) -> list[Entry]:
         if step % 10 == 0:
             log.append(StepVector(step, {"val-core/gsm8k/reward/mean@1": 0.5}, time=1000.5 + step))
     log.append(RunConfig(temperature=0.6))
-    log.extend(StepVector(step, healthy(step + 1000)) for step in range(40, 70))
+    log.extend(StepVector(step, normal(step + 1000)) for step in range(40, 70))
     log.append(Rebaseline(note="as planned"))
-    log.extend(StepVector(step, {**healthy(step), "actor/kl_loss": 0.9, "x": math.inf}) for step in range(70, 85))
+    log.extend(StepVector(step, {**normal(step), "actor/kl_loss": 0.9, "x": math.inf}) for step in range(70, 85))
     log.append(Rebaseline("actor/kl_loss"))
-    log.extend(StepVector(step, healthy(step), attempt=3) for step in range(30, 45))
-    log.append(StepVector(20, healthy(20), attempt=2))
-    log.extend([StepVector(45, {}), StepVector(500, healthy(500)), StepVector(501, {"actor/entropy": -1.0})])
+    log.extend(StepVector(step, normal(step), attempt=3) for step in range(30, 45))
+    log.append(StepVector(20, normal(20), attempt=2))
+    log.extend([StepVector(45, {}), StepVector(500, normal(500)), StepVector(501, {"actor/entropy": -1.0})])
     return log
 
 
-def test_two_engines_agree_on_every_event(healthy: Healthy, fold: Fold):
-    first, events = fold(eventful_log(healthy))
-    second, same_events = fold(eventful_log(healthy))
+def test_two_engines_agree_on_every_event(normal: Normal, fold: Fold):
+    first, events = fold(eventful_log(normal))
+    second, same_events = fold(eventful_log(normal))
     assert len(events) > 20, "the log is meant to be eventful"
     assert repr(events) == repr(same_events)
     assert state_of(first) == state_of(second)
 
 
-def test_the_order_of_metrics_in_a_vector_does_not_matter(healthy: Healthy, fold: Fold):
+def test_the_order_of_metrics_in_a_vector_does_not_matter(normal: Normal, fold: Fold):
     rng = random.Random(3)
 
     def shuffled(entry: Entry) -> Entry:
@@ -70,27 +70,27 @@ def test_the_order_of_metrics_in_a_vector_does_not_matter(healthy: Healthy, fold
         rng.shuffle(items)
         return StepVector(entry.step, dict(items), entry.time, entry.attempt)
 
-    first, events = fold(eventful_log(healthy))
-    second, same_events = fold(map(shuffled, eventful_log(healthy)))
+    first, events = fold(eventful_log(normal))
+    second, same_events = fold(map(shuffled, eventful_log(normal)))
     assert repr(events) == repr(same_events)
     assert state_of(first) == state_of(second)
 
 
-def test_restored_after_every_entry_equals_uninterrupted(healthy: Healthy):
+def test_restored_after_every_entry_equals_uninterrupted(normal: Normal):
     steady, interrupted = Engine("run"), Engine("run")
-    for position, entry in enumerate(eventful_log(healthy)):
+    for position, entry in enumerate(eventful_log(normal)):
         interrupted = reborn(interrupted)
         assert repr(interrupted.feed(entry)) == repr(steady.feed(entry)), f"after {position} entries"
         assert state_of(interrupted) == state_of(steady), f"after {position} entries"
-        assert interrupted.firing == steady.firing or "nan" in repr(steady.firing)
+        assert repr(interrupted.firing) == repr(steady.firing)
         assert repr(interrupted.incidents) == repr(steady.incidents)
         assert interrupted.config == steady.config
         assert (interrupted.attempt, interrupted.step) == (steady.attempt, steady.step)
 
 
-def test_a_snapshot_is_not_changed_by_what_is_fed_later(healthy: Healthy):
+def test_a_snapshot_is_not_changed_by_what_is_fed_later(normal: Normal):
     engine = Engine("run")
-    log = eventful_log(healthy)
+    log = eventful_log(normal)
     for entry in log[:50]:
         engine.feed(entry)
     snapshot = engine.snapshot()
@@ -100,25 +100,25 @@ def test_a_snapshot_is_not_changed_by_what_is_fed_later(healthy: Healthy):
     assert json.dumps(snapshot) == before
 
 
-def test_a_snapshot_of_other_rules_is_refused(healthy: Healthy):
+def test_a_snapshot_of_other_rules_is_refused(normal: Normal):
     engine = Engine("run", RuleSet(rule for rule in shipped_rules() if rule.family == "kl"))
-    engine.feed(StepVector(0, healthy(0)))
+    engine.feed(StepVector(0, normal(0)))
     assert engine.version != Engine("run").version
     with pytest.raises(ValueError, match="fold the run's log"):
         Engine.restore("run", engine.snapshot())
     assert Engine.restore("run", engine.snapshot(), engine.rules).step == 0
 
 
-def test_any_choice_of_rules_can_be_folded(healthy: Healthy):
+def test_any_choice_of_rules_can_be_folded(normal: Normal):
     for rules in (RuleSet([]), *(RuleSet([rule]) for rule in shipped_rules())):
         engine = Engine("run", rules)
-        for entry in eventful_log(healthy):
+        for entry in eventful_log(normal):
             for event in engine.feed(entry):
-                rule = getattr(event, "alert", None) or event.incident  # type: ignore[union-attr]
-                assert rule.rule in rules or rule.rule == "model_collapse"
+                told = event.alert if isinstance(event, AlertEvent) else event.incident
+                assert told.rule in rules or told.rule == "model_collapse"
 
 
-def test_a_vector_split_into_two_gives_alerts_on_the_same_metrics(healthy: Healthy, fold: Fold, fired: Fired):
+def test_a_vector_split_into_two_gives_alerts_on_the_same_metrics(normal: Normal, fold: Fold, fired: Fired):
     def split(entry: Entry) -> list[Entry]:
         if not isinstance(entry, StepVector) or len(entry.metrics) < 2:
             return [entry]
@@ -126,8 +126,8 @@ def test_a_vector_split_into_two_gives_alerts_on_the_same_metrics(healthy: Healt
         parts = (dict(items[::2]), dict(items[1::2]))
         return [StepVector(entry.step, part, entry.time, entry.attempt) for part in parts]
 
-    log = [StepVector(step, healthy(step)) for step in range(50)]
-    log += [StepVector(step, {**healthy(step), "actor/kl_loss": 3.0, "critic/score/mean": 0.0}) for step in range(50, 60)]
+    log = [StepVector(step, normal(step)) for step in range(50)]
+    log += [StepVector(step, {**normal(step), "actor/kl_loss": 3.0, "critic/score/mean": 0.0}) for step in range(50, 60)]
     _, events = fold(log)
     _, split_events = fold(part for entry in log for part in split(entry))
     key = {(alert.rule, alert.metric, alert.onset_step, alert.fired_step) for alert in fired(events)}
@@ -135,27 +135,26 @@ def test_a_vector_split_into_two_gives_alerts_on_the_same_metrics(healthy: Healt
     assert {(a.rule, a.metric, a.onset_step, a.fired_step) for a in fired(split_events)} == key
 
 
-def test_train_and_validation_of_one_step_merge(healthy: Healthy, fold: Fold):
+def test_train_and_validation_of_one_step_merge(normal: Normal, fold: Fold):
     engine, events = fold(
         entry
         for step in range(30)
-        for entry in (StepVector(step, healthy(step)), StepVector(step, {"val-core/gsm8k/reward/mean@1": 0.4}))
+        for entry in (StepVector(step, normal(step)), StepVector(step, {"val-core/gsm8k/reward/mean@1": 0.4}))
     )
     assert events == []
     assert (engine.attempt, engine.step) == (0, 29)
 
 
-def test_ten_thousand_steps_of_a_hundred_metrics_keep_the_state_small(healthy: Healthy):
+def test_ten_thousand_steps_of_a_hundred_metrics_keep_the_state_small(normal: Normal):
     engine = Engine("run")
     rng = random.Random(1)
     names = [rule.metrics[0] for rule in shipped_rules() if rule.tests and "{" not in rule.metrics[0]]
-    extra = [f"train/extra_{number}" for number in range(100 - len(healthy(0)) - 20)] + names[:20]
+    extra = [f"train/extra_{number}" for number in range(100 - len(normal(0)) - 20)] + names[:20]
     metrics: dict[str, float] = {}
     for step in range(10_000):
         if step % 10 == 0:  # most of a vector stays as it was: what counts here is the number of rows
-            metrics = {name: rng.random() for name in extra} | healthy(step)
+            metrics = {name: rng.random() for name in extra} | normal(step)
         engine.feed(StepVector(step, metrics))
-    assert len(engine.snapshot()["slots"] if "slots" in engine.snapshot() else metrics) >= 90
     assert len(state_of(engine)) < SNAPSHOT_BOUND
 
 

@@ -7,7 +7,7 @@ or sign carries its transform; one that measures something else is a metric of i
 The framework sources that definitions and names were read from stand at each metric (``Metric.source``).
 """
 
-from tocsin_detectors.catalogue.metric import Family, Metric, Transform, lookup, metrics
+from tocsin_detectors.catalogue.metric import Family, Metric, Transform, lookup, metrics, version
 from tocsin_detectors.catalogue.resolve import FRAMEWORKS, Catalogue, Resolved, guess_framework
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "guess_framework",
     "lookup",
     "metrics",
+    "version",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any, Literal, get_args
 from tocsin_detectors.catalogue.pattern import Pattern
 from tocsin_detectors.scale import Scale
 
-__all__ = ["Family", "Metric", "Transform", "lookup", "metrics"]
+__all__ = ["Family", "Metric", "Transform", "lookup", "metrics", "version"]
 
 Family = Literal[
     "kl",
@@ -100,6 +101,15 @@ TRANSFORMS: Mapping[str, Transform] = {
 def read_data(name: str) -> Any:
     """One of the package's own data files, as JSON."""
     return json.loads(resources.files("tocsin_detectors.catalogue").joinpath(name).read_text(encoding="utf-8"))
+
+
+@functools.cache
+def version() -> str:
+    """Digest of all that the catalogue says: a state made with another catalogue may have read names otherwise."""
+    digest = hashlib.blake2b(digest_size=6)
+    for name in ("metrics.json", "aliases.json"):
+        digest.update(resources.files("tocsin_detectors.catalogue").joinpath(name).read_bytes())
+    return digest.hexdigest()
 
 
 @functools.cache

@@ -73,9 +73,11 @@ def run_case(case: Case, rules: RuleSet) -> Outcome:
         else:
             left.remove(best)
             differences.extend(_miss(expectation, best))
-    for alert in left:
-        if case.all_quiet or alert.rule in case.quiet:
-            differences.append(f"nothing was to be said of it, but {_tell(alert)}: {alert.evidence.detail}")
+    differences.extend(
+        f"nothing was to be said of it, but {_tell(alert)}: {alert.evidence.detail}"
+        for alert in left
+        if case.all_quiet or alert.rule in case.quiet
+    )
     return Outcome(case, tuple(differences))
 
 
