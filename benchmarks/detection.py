@@ -6,8 +6,8 @@ A page is an incident that is (or becomes) critical. Rates:
 
     healthy runs          pages per run, runs paged, warnings per 1,000 rows (a labelled transient excuses a warning
                           within 10 steps of it, never a page)
-    dynamic failures      onset later than the third row: caught by a page, or by any alert, from 2 rows before the onset
-                          to the end of the labelled events; delay in rows; alerts before that are false
+    dynamic failures      onset later than the third row: caught by a page, or by any alert, from 2 rows before the
+                          onset to the end of the labelled events; delay in rows; alerts before that are false
     wrong from the start  onset within the first three rows: caught by any alert
 
 Many runs of the corpus share a repository, so healthy runs are counted by repository as well.
@@ -21,6 +21,7 @@ without them no rate means much.
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import logging
@@ -127,11 +128,8 @@ def rlwatch(run: LabelledRun) -> Said:
 
     It gets its inputs through our catalogue: under their own names it would miss most of them.
     """
-    from rlwatch.config import RLWatchConfig  # noqa: PLC0415 - an optional peer
-    from rlwatch.detectors import DetectorSuite  # noqa: PLC0415 - same
-
-    config = RLWatchConfig()
-    suite = DetectorSuite(config)
+    config = importlib.import_module("rlwatch.config").RLWatchConfig()
+    suite = importlib.import_module("rlwatch.detectors").DetectorSuite(config)
     catalogue, names = Catalogue(), {name for vector in run.vectors for name in vector.metrics}
     framework = guess_framework(names, run.config.framework)
     owners = {catalogue.resolve(name, framework).canonical: name for name in sorted(names)}
@@ -157,15 +155,14 @@ RL_DOCTOR_ROWS = 450  # it reads the whole history at every look: longer runs ta
 
 def rl_doctor(run: LabelledRun) -> Said | None:
     """The peer's live monitor with its default settings; None for a run that is too long for it."""
-    from rl_doctor.detectors import Severity as Grade  # noqa: PLC0415 - an optional peer
-    from rl_doctor.live import LiveMonitor  # noqa: PLC0415 - same
-
     if len(run.vectors) > RL_DOCTOR_ROWS:
         return None
-    said, monitor = Said(), LiveMonitor(on_finding=lambda _finding: None)
+    critical = importlib.import_module("rl_doctor.detectors").Severity.CRITICAL
+    monitor = importlib.import_module("rl_doctor.live").LiveMonitor(on_finding=lambda _finding: None)
+    said = Said()
     for vector in run.vectors:
         for finding in monitor.log(vector.metrics, step=vector.step):
-            heard = said.pages if finding.severity >= Grade.CRITICAL else said.warnings
+            heard = said.pages if finding.severity >= critical else said.warnings
             heard.append((vector.step, finding.detector))
     return said
 
@@ -184,70 +181,96 @@ DUMMIES = ("never", "every 100 rows", "rolling z > 3")
 PEERS = {"rlwatch": "rlwatch==0.5.1", "rl_doctor": "rldoctor==0.2.0"}
 
 
+@dataclass
+class Tally:
+    """What a detector said of all runs, counted."""
+
+    healthy: int = 0
+    rows: int = 0
+    paged: int = 0
+    pages: int = 0
+    warnings: int = 0
+    repositories: dict[str, bool] = field(default_factory=dict)
+    dynamic: int = 0
+    by_page: int = 0
+    by_any: int = 0
+    false_before: int = 0
+    start: int = 0
+    start_any: int = 0
+    delays: list[int] = field(default_factory=list)
+
+    def row(self) -> dict[str, object]:
+        return {
+            "healthy": self.healthy,
+            "pages/run": round(self.pages / max(self.healthy, 1), 3),
+            "paged": self.paged,
+            "repos": f"{sum(self.repositories.values())} of {len(self.repositories)}",
+            "warn/1000": round(1000 * self.warnings / max(self.rows, 1), 2),
+            "dynamic": self.dynamic,
+            "by page": self.by_page,
+            "by any": self.by_any,
+            "delay": statistics.median(self.delays) if self.delays else None,
+            "false before": self.false_before,
+            "from start": self.start,
+            "start any": self.start_any,
+        }
+
+
 def score(
     runs: Iterable[LabelledRun], detector: Callable[[LabelledRun], Said | None], *, verbose: bool
 ) -> dict[str, object]:
-    repositories: dict[str, bool] = {}
-    healthy_rows = healthy = paged = pages = warnings = 0
-    dynamic = by_page = by_any = false_alerts = start = start_any = 0
-    delays: list[int] = []
+    tally = Tally()
     for run in runs:
         if run.label not in ("healthy", "anomalous") or run.fragment:
             continue
-        said, rows = detector(run), run.rows
+        said = detector(run)
         if said is None:
             continue
-        if run.label == "healthy":
-            healthy += 1
-            healthy_rows += len(rows)
-            pages += len(said.pages)
-            paged += bool(said.pages)
-            repositories[run.repository] = repositories.get(run.repository, False) or bool(said.pages)
-            loud = [warning for warning in said.warnings if not _excused(run, warning[0])]
-            warnings += len(loud)
-            if verbose and (said.pages or loud):
-                print(f"  healthy   {run.name:52s} {len(rows):5d} rows  pages {said.pages}  warnings {loud[:12]}")
-            continue
-        events = [event for event in run.events if event["severity"] != "transient"]
-        onset_step = min(int(str(event["step_from"])) for event in events)
-        last_step = max(int(str(event["step_to"])) for event in events)
-        onset = _row(rows, onset_step)
-        first, last = onset - 2, _row(rows, last_step)
-        hits_page = [_row(rows, step) for step, _ in said.pages if first <= _row(rows, step) <= last]
-        hits_any = [_row(rows, step) for step, _ in [*said.pages, *said.warnings] if first <= _row(rows, step) <= last]
-        if onset < 3:
-            start += 1
-            start_any += bool(hits_any)
-            kind = "start"
-        else:
-            dynamic += 1
-            by_page += bool(hits_page)
-            by_any += bool(hits_any)
-            if hits_any:
-                delays.append(min(hits_any) - onset)
-            false_alerts += sum(_row(rows, step) < first for step, _ in said.warnings)
-            kind = "dynamic"
-        if verbose:
-            told = f"page +{min(hits_page) - onset}" if hits_page else "no page"
-            told += f", alert {min(hits_any) - onset:+d}" if hits_any else ", MISSED"
-            print(
-                f"  {kind:9s} {run.name:52s} onset row {onset} step {onset_step}: {told}; "
-                f"pages {said.pages} {said.warnings[:8]}"
-            )
-    return {
-        "healthy": healthy,
-        "pages/run": round(pages / max(healthy, 1), 3),
-        "paged": paged,
-        "repos": f"{sum(repositories.values())} of {len(repositories)}",
-        "warn/1000": round(1000 * warnings / max(healthy_rows, 1), 2),
-        "dynamic": dynamic,
-        "by page": by_page,
-        "by any": by_any,
-        "delay": statistics.median(delays) if delays else None,
-        "false before": false_alerts,
-        "from start": start,
-        "start any": start_any,
-    }
+        line = score_healthy(run, said, tally) if run.label == "healthy" else score_anomalous(run, said, tally)
+        if verbose and line:
+            print(line)
+    return tally.row()
+
+
+def score_healthy(run: LabelledRun, said: Said, tally: Tally) -> str:
+    """Count a healthy run; a line about what should not have been said, if anything was."""
+    loud = [warning for warning in said.warnings if not _excused(run, warning[0])]
+    tally.healthy += 1
+    tally.rows += len(run.rows)
+    tally.pages += len(said.pages)
+    tally.paged += bool(said.pages)
+    tally.repositories[run.repository] = tally.repositories.get(run.repository, False) or bool(said.pages)
+    tally.warnings += len(loud)
+    if not said.pages and not loud:
+        return ""
+    return f"  healthy   {run.name:52s} {len(run.rows):5d} rows  pages {said.pages}  warnings {loud[:12]}"
+
+
+def score_anomalous(run: LabelledRun, said: Said, tally: Tally) -> str:
+    """Count a run that something happened to; a line about what was said of it, and when."""
+    rows = run.rows
+    events = [event for event in run.events if event["severity"] != "transient"]
+    onset_step = min(int(str(event["step_from"])) for event in events)
+    onset = _row(rows, onset_step)
+    first, last = onset - 2, _row(rows, max(int(str(event["step_to"])) for event in events))
+    hits_page = [_row(rows, step) for step, _ in said.pages if first <= _row(rows, step) <= last]
+    hits_any = [_row(rows, step) for step, _ in [*said.pages, *said.warnings] if first <= _row(rows, step) <= last]
+    if onset < 3:
+        kind = "start"
+        tally.start += 1
+        tally.start_any += bool(hits_any)
+    else:
+        kind = "dynamic"
+        tally.dynamic += 1
+        tally.by_page += bool(hits_page)
+        tally.by_any += bool(hits_any)
+        tally.false_before += sum(_row(rows, step) < first for step, _ in said.warnings)
+        if hits_any:
+            tally.delays.append(min(hits_any) - onset)
+    told = f"page {min(hits_page) - onset:+d}" if hits_page else "no page"
+    told += f", alert {min(hits_any) - onset:+d}" if hits_any else ", MISSED"
+    heard = f"pages {said.pages} {said.warnings[:8]}"
+    return f"  {kind:9s} {run.name:52s} onset row {onset} step {onset_step}: {told}; {heard}"
 
 
 def _row(rows: dict[int, int], step: int) -> int:

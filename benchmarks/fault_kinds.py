@@ -20,6 +20,7 @@ Inject = Callable[[Window], str | None]
 KL = ("actor/kl_loss", "actor/reward_kl_penalty", "actor/reward_kl_sum")
 REWARD = ("critic/score/mean", "critic/rewards/mean")
 LENGTH, ENTROPY, GRADIENT = "response_length/mean", "actor/entropy", "actor/grad_norm"
+ZERO_STD = "critic/rewards/zero_std_ratio"
 GAP = ("rollout_corr/kl", "rollout_corr/k3_kl", "training/rollout_probs_diff_mean")
 
 
@@ -92,11 +93,11 @@ def share_up(metric: str, by: float, over: int = 1) -> Inject:
     return inject
 
 
-def lone_spike(factor: float) -> Inject:
+def lone_spike(metrics: tuple[str, ...], factor: float) -> Inject:
     def inject(window: Window) -> None:
-        metric = window.first(*KL)
+        metric = window.first(*metrics)
         if window.level(metric) <= 0:
-            raise Unfit("no KL yet")
+            raise Unfit(f"{metric} is 0")
         window.change(metric, lambda value, row: value if row else abs(value) * factor)
 
     return inject
@@ -205,14 +206,12 @@ def critic(window: Window) -> None:
     window.put("critic/vf_loss", lambda row: (0.1 + 0.9 * math.exp(-row / 10)) * math.exp(window.rng.gauss(0, 0.12)))
 
 
-def no_spread(window: Window) -> str | None:
+def no_spread(window: Window) -> str:
     """Every group's answers get the same reward."""
-    metric = window.first("critic/rewards/zero_std_ratio")
-    if median(window.before(metric) or [1.0]) > 0.8:
-        raise Unfit("has hardly any spread anyway")
+    metric = window.first(ZERO_STD)
     window.change(metric, lambda _value, _row: 1.0)
     window.change("critic/rewards/std", lambda _value, _row: 0.0)
-    return None
+    return metric
 
 
 def stop_coming(*metrics: str) -> Inject:
@@ -264,7 +263,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault("KL x5", scaled(KL, 5, least=0.05), rules("kl_collapse"), 6),
     Fault("KL x30", scaled(KL, 30, least=0.05), rules("kl_collapse"), 6),
     Fault("KL to a tenth", scaled(KL, 0.1, least=0.05), rules("kl_collapse"), 8),
-    Fault("lone KL spike x50", lone_spike(50), rules(), 12, "quiet"),
+    Fault("lone KL spike x50", lone_spike(KL, 50), rules(), 12, "quiet"),
+    Fault("lone gradient spike x30", lone_spike((GRADIENT,), 30), rules(), 12, "quiet"),
     Fault("entropy to 15 % in 4 rows", scaled((ENTROPY,), 0.15, 4, least=0.1), rules("entropy_collapse"), 8),
     Fault("entropy x4 in 6 rows", dissolve, rules("entropy_explosion"), 10),
     Fault("reward falls at once", lower_reward(2), rules("reward_collapse"), 8),
@@ -315,8 +315,14 @@ FAULTS: tuple[Fault, ...] = (
         "a third aborted", share_up("response/aborted_ratio", 0.3), rules("aborted_high"), 5,
         prepare=lambda window: window.put("response/aborted_ratio", lambda _row: 0.0),
     ),
-    Fault("no group has spread", no_spread, rules("reward_saturated"), 20),
-    Fault("reward std to a twentieth", scaled(("critic/rewards/std",), 0.05), rules("reward_std_cliff"), 24),
+    Fault(
+        "no group has spread", no_spread, rules("reward_saturated"), 20,
+        prepare=lambda window: window.put(ZERO_STD, lambda _row: window.rng.betavariate(2, 8)),
+    ),
+    Fault(
+        "reward std to a twentieth", scaled(("critic/rewards/std",), 0.05), rules("reward_std_cliff"), 24,
+        prepare=added("critic/rewards/std", 0.4, 0.15),
+    ),
     Fault("metric stops coming", stop_coming(*KL, ENTROPY), rules("metric_missing"), 64, "info", before=96),
     Fault(
         "clip fraction 1.7", const(("actor/pg_clipfrac",), 1.7), rules("impossible_value"), 3,

@@ -143,8 +143,10 @@ class Engine:
         for key in list(self._alerts):
             self._resolve(fold, key, "resumed")
         for slot in self._roster.watched():
+            if slot.series is not None:
+                slot.series.resume(vector.step)
             for watch in slot.watches:
-                watch.release()
+                watch.resume()
         for watch in self._steps.values():
             watch.release()
         self._close_incidents(fold)

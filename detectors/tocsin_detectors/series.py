@@ -11,6 +11,7 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from tocsin_detectors.scale import Scale
@@ -24,6 +25,7 @@ HABIT = 4  # far values among the last 32, apart from the present run of them, t
 SUSPECT_Z = 5.0  # robust z from which a value is a suspect
 MAD_TO_SIGMA = 1.4826  # makes the median absolute deviation of normal noise its standard deviation
 TAILS_TO_SIGMA = 2.563  # 90th minus 10th percentile of normal noise in standard deviations
+NEAR = 5  # values that say where a drifting metric is just now
 RECENT = 16  # last values as they came, for smoothing and for conditions between metrics
 
 # Least spread, in the unit of the transformed values. Without it the spread of a very quiet series goes to 0 and every
@@ -91,7 +93,9 @@ class Series:
             is a log ratio), "logit" for fractions in [0, 1], "linear" for the rest.
     """
 
-    __slots__ = ("_baseline", "_far", "_order", "_window", "count", "last", "last_step", "recent", "scale", "suspects")
+    __slots__ = (
+        "_baseline", "_far", "_moved", "_order", "_window", "count", "last", "last_step", "recent", "scale", "suspects",
+    )  # fmt: skip
 
     def __init__(self, scale: Scale) -> None:
         self.scale = scale
@@ -101,6 +105,7 @@ class Series:
         self.recent: deque[float] = deque(maxlen=RECENT)  # untransformed
         self.suspects: list[float] = []
         self._far = 0  # which of the last 32 values were far off, as bits, the newest lowest
+        self._moved = -1  # step at which the window last moved to a new level
         self._window: deque[float] = deque()
         self._order: list[float] = []  # the window, sorted
         self._baseline: Baseline | None = None
@@ -124,6 +129,24 @@ class Series:
         tail = count // 10 or 1
         return order[tail] <= x <= order[-1 - tail]
 
+    def local_baseline(self, x: float, least: float) -> Baseline | None:
+        """Median of the last five values with the spread of single steps; None if ``x`` is nearer to it than ``least``.
+
+        Unlike the window it follows a drift at once, and takes in a lasting shift after three values.
+        """
+        if len(self.recent) < FEWEST:
+            return None
+        values = [self.scale.transform(value) for value in self.recent]
+        order = sorted(values[-NEAR:])
+        median = order[len(order) // 2]
+        if abs(x - median) < least and self.scale.kind == "symlog":
+            return None
+        steps = sorted(abs(after - before) for before, after in pairwise(values))
+        noise = MAD_TO_SIGMA * steps[len(steps) // 2] / math.sqrt(2)
+        size = max(map(abs, values))
+        floor = FLOORS[self.scale.kind] * (size if self.scale.kind == "linear" else 1.0)
+        return Baseline(median, max(noise, floor, 1e-12), len(values), size)
+
     def push(self, step: int, value: float, x: float) -> None:
         """Take in a finite value: ``x`` is ``scale.transform(value)``."""
         self.count += 1
@@ -140,16 +163,35 @@ class Series:
             self._admit(x)
             return
         if self.suspects and (self.suspects[-1] > self._order[-1]) != (x > self._order[-1]):
-            self.suspects.clear()  # the other side: no level, just noise
+            for level in self.suspects:  # now the other side: no shift, but more noise than the window has seen yet
+                self._admit(level)
+            self.suspects.clear()
         self.suspects.append(x)
-        if len(self.suspects) >= PATIENCE:
+        if len(self.suspects) >= min(PATIENCE, 2 * len(self._order)):  # a short window has less to say against them
             window = self.suspects.copy()
-            self.restart()
+            self._forget_window()
+            self._moved = step
             for level in window:
                 self._admit(level)
 
     def restart(self) -> None:
         """Forget what is normal: the metric begins anew (change of temperature, phase, "new normal")."""
+        self._forget_window()
+        self.recent.clear()
+
+    def resume(self, step: int) -> None:
+        """The run goes back to ``step``: what came after it is no longer the metric's past.
+
+        The window stays, unless it has moved to a level of the steps that are undone.
+        """
+        self.recent.clear()
+        self.suspects.clear()
+        self._far = 0
+        if self._moved >= step:
+            self._forget_window()
+        self._moved = -1
+
+    def _forget_window(self) -> None:
         self._window.clear()
         self._order.clear()
         self.suspects.clear()
@@ -172,6 +214,7 @@ class Series:
             "recent": list(self.recent),
             "suspects": self.suspects.copy(),
             "far": self._far,
+            "moved": self._moved,
             "window": list(self._window),
         }
 
@@ -182,7 +225,7 @@ class Series:
         self.last_step = state["last_step"]
         self.recent = deque(state["recent"], maxlen=RECENT)
         self.suspects = list(state["suspects"])
-        self._far = state["far"]
+        self._far, self._moved = state["far"], state["moved"]
         self._window = deque(state["window"])
         self._order = sorted(self._window)
         self._baseline = None

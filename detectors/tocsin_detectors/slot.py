@@ -82,13 +82,13 @@ class Slot:
         """Let these rules watch the metric, on this scale."""
         self.watches = [Watch(rule) for rule in rules]
         self.series = Series(scale) if rules else None
-        self.skip_zero = any(rule.skip_zero for rule in rules)
+        self.skip_zero = any(rule.keeps_zero_out for rule in rules)
         self.attend()
 
     def dismiss(self, rule: Rule) -> None:
         """A rule has found a better metric; an alert that fires here already lives on."""
         self.watches = [watch for watch in self.watches if watch.rule is not rule or watch.severity is not None]
-        self.skip_zero = any(watch.rule.skip_zero for watch in self.watches)
+        self.skip_zero = any(watch.rule.keeps_zero_out for watch in self.watches)
 
     def inspect(self, value: float) -> dict[str, Reading]:
         """The data-quality checks of a value that has to do with them, by rule.

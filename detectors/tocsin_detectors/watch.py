@@ -128,6 +128,12 @@ class Watch:
             algorithm.release()
         self._reset()
 
+    def resume(self) -> None:
+        """The run goes back to an earlier step."""
+        for algorithm, _ in self._tests:
+            algorithm.resume()
+        self._reset()
+
     def restart(self) -> None:
         """The metric begins anew."""
         for algorithm, _ in self._tests:

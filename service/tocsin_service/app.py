@@ -20,6 +20,7 @@ from tocsin_service.api.context import Context
 from tocsin_service.delivery import Delivery, Receiver
 from tocsin_service.delivery.slack import Slack
 from tocsin_service.exposition import Exposition
+from tocsin_service.presentation import Presentation
 from tocsin_service.settings import Settings
 from tocsin_service.store import StoreRefused
 from tocsin_service.store.sqlite import SqliteStore
@@ -184,7 +185,8 @@ def run(settings: Settings) -> int:
 
 
 def _receivers(settings: Settings) -> list[Receiver]:
-    return [] if settings.slack_webhook is None else [Slack(settings.slack_webhook)]
+    shown = Presentation(settings.lang, settings.runbook_base)
+    return [] if settings.slack_webhook is None else [Slack(settings.slack_webhook, shown)]
 
 
 def _listen(host: str, port: int) -> socket.socket:

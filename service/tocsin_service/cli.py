@@ -15,6 +15,7 @@ from typing import Any
 __all__ = ["main"]
 
 USAGE_ERROR = 2
+LANGUAGES = ("en", "zh")  # those of tocsin_detectors.texts, which needs an extra
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         default="critical",
         help="exit with 1 when an incident is at least this severe (default critical)",
     )
+    check.add_argument("--lang", choices=LANGUAGES, default="en", help="language of the report (default en)")
     _add_run_options(check)
     check.set_defaults(command=_check)
 
@@ -82,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
 
     rules = commands.add_parser("rules", help="list the rules, or explain one")
     rules.add_argument("name", nargs="?", help="rule to explain")
+    rules.add_argument("--lang", choices=LANGUAGES, default="en", help="language of the texts (default en)")
     rules.set_defaults(command=_rules)
     return parser
 
@@ -126,6 +129,7 @@ def _check(arguments: argparse.Namespace) -> int:
     verdict, report = _load("tocsin_service.verdict"), _load("tocsin_service.report")
     entries, readers = _load("tocsin_detectors.entries"), _load("tocsin.readers")
     config = entries.RunConfig(**_run_config(arguments))
+    shown = _load("tocsin_service.presentation").Presentation(arguments.lang)
     found, broken = False, False
     for file in arguments.files:
         try:
@@ -136,9 +140,9 @@ def _check(arguments: argparse.Namespace) -> int:
             continue
         told = verdict.judge(arguments.run or run_name(file), vectors, config)
         if arguments.json:
-            print(json.dumps(told.to_json(), allow_nan=False))
+            print(json.dumps(told.to_json(shown), allow_nan=False))
         else:
-            print("\n".join(report.verdict_lines(told.to_json())))
+            print("\n".join(report.verdict_lines(told.to_json(shown), arguments.lang)))
         if arguments.fail_on != "never" and told.worst is not None:
             found |= told.worst.rank >= type(told.worst)(arguments.fail_on).rank
     return USAGE_ERROR if broken else int(found)
@@ -171,25 +175,15 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _rules(arguments: argparse.Namespace) -> int:
-    rules = _load("tocsin_detectors.rules").shipped_rules()
+    rules, texts = _load("tocsin_detectors.rules").shipped_rules(), _load("tocsin_detectors.texts")
     if arguments.name is None:
         for rule in rules:
-            print(f"{rule.name:30s} {rule.severity:9s} {rule.title}")
+            print(f"{rule.name:30s} {rule.severity:9s} {texts.translated(rule, arguments.lang).title}")
         return 0
     if arguments.name not in rules:
         raise _CannotError(f"no rule is called {arguments.name!r}; `tocsin rules` lists them")
-    rule = rules[arguments.name]
-    print(f"{rule.name}: {rule.title}\n")
-    print(f"Severity   {rule.severity} at first")
-    print(f"Family     {rule.family}")
-    print(f"Metrics    {', '.join(rule.metrics)}")
-    print(f"Fires      {rule.signs} signs among {rule.among} values; over after {rule.recovery} clear values")
-    for test in rule.tests:
-        print(f"Test       {test}")
-    print(f"Source     {rule.source}\n")
-    print(f"Meaning\n  {rule.meaning}\n\nWhat to do")
-    for number, remedy in enumerate(rule.remedies, 1):
-        print(f"  {number}. {remedy}")
+    report = _load("tocsin_service.report")
+    print("\n".join(report.rule_lines(rules[arguments.name], arguments.lang)))
     return 0
 
 

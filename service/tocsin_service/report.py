@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import textwrap
+import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["incident_lines", "printable", "verdict_lines"]
+from tocsin_detectors.rules import Rule
+from tocsin_detectors.texts import Language, translated
+from tocsin_service.presentation import Presentation
+from tocsin_service.words import Words
+
+__all__ = ["incident_lines", "printable", "rule_lines", "verdict_lines"]
 
 MARKS = {"critical": "!!", "warning": " !", "info": " i"}
 WIDTH = 110
+# What a line may break after: a word with its space, or one Chinese character with the punctuation that belongs to it.
+_PIECES = re.compile(r"[（“]*[\u3400-\u9fff][，。；：、）”！？]*\s*|[^\s\u3400-\u9fff（“]+\s*|\s+|.")
 
 
 def printable(text: object) -> str:
@@ -17,44 +25,102 @@ def printable(text: object) -> str:
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(text))
 
 
-def incident_lines(incident: Mapping[str, Any], alerts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def incident_lines(
+    incident: Mapping[str, Any], alerts: Mapping[str, Mapping[str, Any]], lang: Language = "en"
+) -> Iterator[str]:
     """One incident with its members: what, where, since which step, the numbers, what to do.
 
     Args:
-        incident: as JSON.
+        incident: as JSON, in this language.
         alerts: alerts as JSON by id; members that are missing from it are passed over.
+        lang: language of the words around them.
     """
+    say = Words(lang)
     mark = MARKS.get(incident["severity"], "  ")
-    ended = "" if incident["resolved_step"] is None else f", over at step {incident['resolved_step']}"
-    yield printable(f"{mark} {incident['severity'].upper()}  {incident['title']}")
-    steps = f"since step {incident['onset_step']}, said at step {incident['opened_step']}{ended}"
-    yield f"     {steps}; id {incident['id']}"
+    yield printable(f"{mark} {say(incident['severity']).upper()}  {incident['title']}")
+    steps = [say("since step {step}", step=incident["onset_step"])]
+    steps.append(say("said at step {step}", step=incident["opened_step"]))
+    if incident["resolved_step"] is not None:
+        steps.append(say("over at step {step}", step=incident["resolved_step"]))
+    yield f"     {say(', ').join(steps)}; id {incident['id']}"
     if incident["last_good_step"] is not None:
-        yield f"     last good step: {incident['last_good_step']}"
+        yield f"     {say('last good step: {step}', step=incident['last_good_step'])}"
     for member in incident["members"]:
-        if (alert := alerts.get(member)) is None:
-            continue
-        state = "" if alert["resolved_step"] is None else f" [{alert['reason']} at step {alert['resolved_step']}]"
-        what = f"{alert['rule']} ({alert['severity']}) on {alert['metric']}"
-        when = f"step {alert['onset_step']} -> {alert['fired_step']}{state}"
-        yield from _wrapped(f"{what}, {when}: {alert['evidence']['detail']}", "     - ")
-    yield from _wrapped(incident["meaning"], "     Meaning: ")
+        if (alert := alerts.get(member)) is not None:
+            yield from _wrapped(f"{_member(alert, say)}: {alert['evidence']['detail']}", "     - ")
+    yield from _wrapped(incident["meaning"], f"     {say('Meaning: ')}")
     for number, remedy in enumerate(incident["remedies"], 1):
         yield from _wrapped(remedy, f"     {number}. ")
+    if incident["runbook"] is not None:
+        yield f"     {say('Runbook: ')}{printable(incident['runbook'])}"
 
 
-def verdict_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """A whole verdict: a headline, then every incident of it."""
-    span = "no steps" if verdict["first_step"] is None else f"steps {verdict['first_step']} to {verdict['last_step']}"
-    attempts = f", {verdict['attempts']} attempts" if verdict["attempts"] > 1 else ""
-    said = verdict["worst"] or "quiet"
-    yield printable(f"{verdict['run']}: {said.upper()}  ({verdict['vectors']} vectors, {span}{attempts})")
+def _member(alert: Mapping[str, Any], say: Words) -> str:
+    what = say(
+        "{rule} ({severity}) on {metric}, step {onset} -> {fired}",
+        rule=alert["rule"],
+        severity=say(alert["severity"]),
+        metric=alert["metric"],
+        onset=alert["onset_step"],
+        fired=alert["fired_step"],
+    )
+    if alert["resolved_step"] is None:
+        return what
+    ended = say("{reason} at step {step}", reason=say(alert["reason"]), step=alert["resolved_step"])
+    return f"{what} [{ended}]"
+
+
+def verdict_lines(verdict: Mapping[str, Any], lang: Language = "en") -> Iterator[str]:
+    """A whole verdict, in a language: a headline, then every incident of it."""
+    say = Words(lang)
+    facts = [say("{count} vectors", count=verdict["vectors"])]
+    first, last = verdict["first_step"], verdict["last_step"]
+    facts.append(say("no steps") if first is None else say("steps {first} to {last}", first=first, last=last))
+    if verdict["attempts"] > 1:
+        facts.append(say("{count} attempts", count=verdict["attempts"]))
+    said = say(verdict["worst"] or "quiet")
+    yield printable(f"{verdict['run']}: {said.upper()}  ({say(', ').join(facts)})")
     alerts = {alert["id"]: alert for alert in verdict["alerts"]}
     for incident in verdict["incidents"]:
-        yield from incident_lines(incident, alerts)
+        yield from incident_lines(incident, alerts, lang)
 
 
-def _wrapped(text: str, head: str) -> list[str]:
-    return textwrap.wrap(
-        printable(text), WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False
-    )
+def rule_lines(rule: Rule, lang: Language = "en") -> Iterator[str]:
+    """A rule explained: when it fires, what that means, what to do."""
+    say, told, shown = Words(lang), translated(rule, lang), Presentation(lang)
+    counts = {"signs": rule.signs, "among": rule.among, "recovery": rule.recovery}
+    yield f"{rule.name}: {told.title}"
+    yield ""
+    facts = [
+        ("Severity", say("{severity} at first", severity=say(rule.severity))),
+        ("Family", rule.family),
+        ("Metrics", ", ".join(rule.metrics)),
+        ("Fires", say("{signs} signs among {among} values; over after {recovery} clear values", **counts)),
+        *(("Test", test) for test in rule.tests),
+        ("Source", rule.source),
+        ("Runbook", shown.runbook(rule.name)),
+    ]
+    for name, fact in facts:
+        label = say(name)
+        yield f"{label}{' ' * (11 - _columns(label))}{fact}"
+    yield from ("", say("Meaning"), f"  {told.meaning}", "", say("What to do"))
+    yield from (f"  {number}. {remedy}" for number, remedy in enumerate(told.remedies, 1))
+
+
+def _wrapped(text: str, head: str) -> Iterator[str]:
+    """Lines of at most ``WIDTH`` columns, where no word is that long; Chinese breaks between any two characters."""
+    line, used = head, _columns(head)
+    begun = False
+    for piece in _PIECES.findall(printable(text)):
+        needed = _columns(piece.rstrip())
+        if begun and used + needed > WIDTH:
+            yield line.rstrip()
+            line, used = " " * _columns(head), _columns(head)
+        line, used = line + piece, used + _columns(piece)
+        begun = True
+    if begun:
+        yield line.rstrip()
+
+
+def _columns(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)

@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from tocsin_detectors.texts import LANGUAGES, Language
+from tocsin_service.presentation import RUNBOOK_BASE
+
 __all__ = ["Settings", "SettingsError", "is_loopback", "load"]
 
 PREFIX = "TOCSIN_"
@@ -37,6 +40,8 @@ class Settings:
         sync: "normal" survives a killed process, "full" survives a power cut too and costs about 17 times as much.
         tokens: bearer tokens that clients may use; empty means no token is asked for. Secret.
         slack_webhook: incoming-webhook address of Slack; None turns Slack off. Secret.
+        lang: language of messages: "en" or "zh".
+        runbook_base: where the runbook pages are: a path, or an http(s) address, which makes them links.
         max_body_bytes: largest request body as sent, in bytes.
         max_decoded_bytes: largest request body after decompression, in bytes.
         max_metrics: most metrics in one vector.
@@ -52,6 +57,8 @@ class Settings:
     sync: Literal["normal", "full"] = "normal"
     tokens: tuple[str, ...] = field(default=(), repr=False)
     slack_webhook: str | None = field(default=None, repr=False)
+    lang: Language = "en"
+    runbook_base: str = RUNBOOK_BASE
     max_body_bytes: int = 8 * 2**20
     max_decoded_bytes: int = 64 * 2**20
     max_metrics: int = 2_000
@@ -65,6 +72,13 @@ class Settings:
             raise SettingsError(f"port: {self.port} is no TCP port; choose 0 (any free port) to 65535")
         if self.sync not in {"normal", "full"}:
             raise SettingsError('sync: choose "normal" or "full"')
+        if self.lang not in LANGUAGES:
+            raise SettingsError(f"lang: choose {' or '.join(LANGUAGES)}")
+        base = self.runbook_base
+        if len(base) > 200 or not base.isprintable() or any(char in base for char in ' <>|"`\\'):
+            raise SettingsError(
+                "runbook_base: write a path or address of at most 200 characters, without spaces or quotes"
+            )
         for name in _NUMBERS:
             if name != "port" and not 0 < getattr(self, name) < math.inf:
                 raise SettingsError(f"{name}: must be more than 0, and finite")

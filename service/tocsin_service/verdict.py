@@ -14,11 +14,10 @@ from tocsin_detectors.alerts import (
     Event,
     Incident,
     Severity,
-    alert_to_json,
-    incident_to_json,
 )
 from tocsin_detectors.engine import Engine
 from tocsin_detectors.entries import RunConfig, StepVector
+from tocsin_service.presentation import PLAIN, Presentation
 
 __all__ = ["Verdict", "judge", "read_vectors"]
 
@@ -54,8 +53,8 @@ class Verdict:
         said = [incident.severity for incident in self.incidents.values()]
         return max(said, key=lambda severity: severity.rank, default=None)
 
-    def to_json(self) -> dict[str, Any]:
-        """The verdict as strict JSON."""
+    def to_json(self, shown: Presentation = PLAIN) -> dict[str, Any]:
+        """The verdict as strict JSON, its texts in English if nothing else is asked for."""
         return {
             "run": self.run,
             "vectors": self.vectors,
@@ -63,8 +62,8 @@ class Verdict:
             "last_step": self.last_step,
             "attempts": self.attempts,
             "worst": self.worst,
-            "incidents": [incident_to_json(incident) for incident in self.incidents.values()],
-            "alerts": [alert_to_json(alert) for alert in self.alerts.values()],
+            "incidents": [shown.incident(incident) for incident in self.incidents.values()],
+            "alerts": [shown.alert(alert) for alert in self.alerts.values()],
         }
 
 

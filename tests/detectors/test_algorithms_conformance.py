@@ -235,7 +235,9 @@ streams = st.lists(st.tuples(number, st.integers(1, 25)), min_size=1, max_size=1
     lambda runs: [value for value, length in runs for _ in range(length)]
 )
 scales = st.one_of(
-    st.just(LINEAR), st.just(SHARE), st.sampled_from([1e-12, 1e-5, 0.01, 1.0]).map(lambda linear: Scale("symlog", linear))
+    st.just(LINEAR),
+    st.just(SHARE),
+    st.sampled_from([1e-12, 1e-5, 0.01, 1.0]).map(lambda linear: Scale("symlog", linear)),
 )
 # Every registered test, those of the cases and the quiet ones.
 tests = st.sampled_from(
@@ -299,15 +301,16 @@ def test_any_finite_stream_is_judged_alike_after_a_restore(test: Test, scale: Sc
 
 @given(test=tests, scale=scales, stream=streams)
 @settings(max_examples=100, deadline=None)
-def test_release_and_restart_are_defined_at_any_value(test: Test, scale: Scale, stream: list[float]):
+def test_release_resume_and_restart_are_defined_at_any_value(test: Test, scale: Scale, stream: list[float]):
     bench, fresh = Bench(test, scale), Bench(test, scale)
     for index, value in enumerate(stream):
         bench.feed(value)
-        if index % 5 == 0:
-            bench.algorithm.release()
+        let_go = bench.algorithm.release if index % 5 else bench.algorithm.resume
+        if index % 4 == 0:
+            let_go()
             once = bench.state()
-            bench.algorithm.release()
-            assert bench.state() == once, "releasing twice is releasing once"
+            let_go()
+            assert bench.state() == once, "letting go twice is letting go once"
     bench.algorithm.restart()
     bench.series = Series(scale)
     bench.row = 0
@@ -356,7 +359,7 @@ def test_stays_quiet_on_noise(kind: type[Test], noise: Any):
     for test in REGISTRY[kind].quiet:
         for seed in range(20):
             bench = Bench(test, SYMLOG if seed % 2 else LINEAR)
-            values = noise(random.Random(seed))
+            values = noise(random.Random(seed))  # noqa: S311 - noise that has to be the same every time
             signs = [bench.feed(next(values)).sign for _ in range(1000)]
             alarms = [row for row in range(2, 1000) if sum(signs[row - 2 : row + 1]) >= 2]
             assert not alarms, f"{test} made an alarm of noise, seed {seed}, at {alarms[0]}"
@@ -367,7 +370,7 @@ def test_memory_is_bounded(kind: type[Test]):
     entry = REGISTRY[kind]
     for test in (*(case.test for case in entry.cases), *entry.quiet):
         bench = Bench(test, SYMLOG)
-        rng = random.Random(7)
+        rng = random.Random(7)  # noqa: S311 - noise that has to be the same every time
         sizes = []
         for row in range(5000):
             bench.feed(math.exp(rng.gauss(row / 500, 0.5)), pretraining=row < 2000)
@@ -378,7 +381,11 @@ def test_memory_is_bounded(kind: type[Test]):
 
 @pytest.mark.parametrize(
     ("kind", "parameters"),
-    [pytest.param(kind, wrong, id=f"{kind.__name__}-{wrong}") for kind, entry in REGISTRY.items() for wrong in entry.invalid],
+    [
+        pytest.param(kind, wrong, id=f"{kind.__name__}-{wrong}")
+        for kind, entry in REGISTRY.items()
+        for wrong in entry.invalid
+    ],
 )
 def test_senseless_parameters_are_refused(kind: type[Test], parameters: dict[str, Any]):
     with pytest.raises(ValueError, match=kind.__name__):

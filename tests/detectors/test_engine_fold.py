@@ -61,7 +61,7 @@ def test_two_engines_agree_on_every_event(normal: Normal, fold: Fold):
 
 
 def test_the_order_of_metrics_in_a_vector_does_not_matter(normal: Normal, fold: Fold):
-    rng = random.Random(3)
+    rng = random.Random(3)  # noqa: S311 - noise that has to be the same every time
 
     def shuffled(entry: Entry) -> Entry:
         if not isinstance(entry, StepVector):
@@ -127,7 +127,9 @@ def test_a_vector_split_into_two_gives_alerts_on_the_same_metrics(normal: Normal
         return [StepVector(entry.step, part, entry.time, entry.attempt) for part in parts]
 
     log = [StepVector(step, normal(step)) for step in range(50)]
-    log += [StepVector(step, {**normal(step), "actor/kl_loss": 3.0, "critic/score/mean": 0.0}) for step in range(50, 60)]
+    log += [
+        StepVector(step, {**normal(step), "actor/kl_loss": 3.0, "critic/score/mean": 0.0}) for step in range(50, 60)
+    ]
     _, events = fold(log)
     _, split_events = fold(part for entry in log for part in split(entry))
     key = {(alert.rule, alert.metric, alert.onset_step, alert.fired_step) for alert in fired(events)}
@@ -147,7 +149,7 @@ def test_train_and_validation_of_one_step_merge(normal: Normal, fold: Fold):
 
 def test_ten_thousand_steps_of_a_hundred_metrics_keep_the_state_small(normal: Normal):
     engine = Engine("run")
-    rng = random.Random(1)
+    rng = random.Random(1)  # noqa: S311 - noise that has to be the same every time
     names = [rule.metrics[0] for rule in shipped_rules() if rule.tests and "{" not in rule.metrics[0]]
     extra = [f"train/extra_{number}" for number in range(100 - len(normal(0)) - 20)] + names[:20]
     metrics: dict[str, float] = {}
@@ -159,7 +161,9 @@ def test_ten_thousand_steps_of_a_hundred_metrics_keep_the_state_small(normal: No
 
 
 def test_five_thousand_metrics_in_one_vector(fold: Fold):
-    engine, events = fold(StepVector(step, {f"layer_{number}/norm": 1.0 for number in range(5000)}) for step in range(3))
+    engine, events = fold(
+        StepVector(step, {f"layer_{number}/norm": 1.0 for number in range(5000)}) for step in range(3)
+    )
     assert events == []
     assert reborn(engine).snapshot() == engine.snapshot()
 
@@ -214,7 +218,7 @@ def test_vectors_without_a_single_finite_number(metrics: dict[str, float], fold:
 
 
 def test_huge_steps_and_values(fold: Fold):
-    rng = random.Random(5)
+    rng = random.Random(5)  # noqa: S311 - noise that has to be the same every time
     names = ("actor/kl_loss", "actor/entropy", "critic/score/mean", "critic/vf_loss", "actor/ppo_kl", "x")
     last = 2**63 - 1
     engine, _ = fold(

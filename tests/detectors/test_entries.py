@@ -143,7 +143,8 @@ def test_numbers_in_many_spellings(written: object, meant: float):
 
 
 @pytest.mark.parametrize(
-    "written", [None, math.nan, "nan", "NaN", "NAN", "-nan", "np.float64(nan)", "tensor(nan)", "tensor(nan, device='x')"]
+    "written",
+    [None, math.nan, "nan", "NaN", "NAN", "-nan", "np.float64(nan)", "tensor(nan)", "tensor(nan, device='x')"],
 )
 def test_nan_in_many_spellings(written: object):
     assert math.isnan(number_from_json(written))
@@ -209,7 +210,9 @@ def test_severities_are_ordered_by_urgency():
 
 def test_ids_depend_on_every_part_and_on_nothing_else():
     assert derive_id("run", 0, "rule", 7) == derive_id("run", 0, "rule", 7) == "6400a44221aa3652"
-    assert len({derive_id("run", 0, "a"), derive_id("run", 1, "a"), derive_id("run", 0, "b"), derive_id("run0", "a")}) == 4
+    assert (
+        len({derive_id("run", 0, "a"), derive_id("run", 1, "a"), derive_id("run", 0, "b"), derive_id("run0", "a")}) == 4
+    )
     assert derive_id("\ud800") != derive_id("\ud801"), "any text that JSON can carry has an id"
 
 

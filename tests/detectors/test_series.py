@@ -120,13 +120,30 @@ def test_a_slow_drift_is_followed():
     assert series.scale.inverse(median_of(series)) == pytest.approx(drift[-WINDOW // 2], rel=0.05)
 
 
-def test_restart_forgets_the_baseline_and_keeps_the_last_values():
+def test_restart_forgets_what_was_normal():
     series = filled(LINEAR, wobble(1, 30))
     series.restart()
     assert series.baseline is None
-    assert series.last == wobble(1, 30)[-1]
+    assert math.isnan(series.smoothed(5))
     series.push(31, 7.0, 7.0)
     assert median_of(series) == 7
+
+
+def test_a_resume_keeps_the_window_and_forgets_what_is_undone():
+    series = filled(LINEAR, [*wobble(1, 30), 5.0, 5.0, 5.0])
+    series.resume(28)
+    assert median_of(series) == pytest.approx(1, rel=0.05)
+    assert series.suspects == []
+    assert math.isnan(series.smoothed(5))
+
+
+def test_a_resume_from_before_the_window_moved_begins_anew():
+    series = filled(LINEAR, [*wobble(1, 30), *wobble(5, 40)])
+    series.resume(60)
+    assert median_of(series) == pytest.approx(5, rel=0.05)
+    series = filled(LINEAR, [*wobble(1, 30), *wobble(5, 40)])
+    series.resume(40)
+    assert series.baseline is None
 
 
 def test_smoothed_is_the_median_of_the_last_values():

@@ -85,7 +85,8 @@ def test_a_whole_message() -> None:
                     "text": "*Run* <https://wandb.ai/team/runs/7?a=1&amp;b=2|qwen-7b>, attempt 1\n"
                     "*First sign* kl_jump on `kl`\n"
                     "*Onset* step 120\n"
-                    "*Last good step* 119",
+                    "*Last good step* 119\n"
+                    "*Runbook* `docs/runbooks/model_collapse.md`",
                 },
             },
             {

@@ -84,6 +84,10 @@ class Algorithm(ABC):
     def release(self) -> None:  # noqa: B027 - most have nothing to let go of
         """The episode is over: let go of what was remembered of its beginning."""
 
+    def resume(self) -> None:
+        """The run goes back to an earlier step: let go of the last values, which are undone."""
+        self.release()
+
     def restart(self) -> None:
         """The metric begins anew: forget everything."""
         self.restore({})
@@ -99,7 +103,13 @@ class Algorithm(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Test(ABC):
-    """The parameters of an algorithm, as a rule writes them. ``start()`` makes the running state."""
+    """The parameters of an algorithm, as a rule writes them. ``start()`` makes the running state.
+
+    Attributes:
+        uses_baseline: the algorithm judges by the series' baseline, not only by what it remembers itself.
+    """
+
+    uses_baseline: ClassVar[bool] = False
 
     __test__: ClassVar[bool] = False  # pytest: not a test case
 

@@ -104,6 +104,10 @@ class _State(Algorithm):
             ),
         )
 
+    def resume(self) -> None:
+        self.values.clear()
+        self.previous = math.nan
+
     def snapshot(self) -> dict[str, Any]:
         return {
             "values": list(self.values),

@@ -102,6 +102,9 @@ class _State(Algorithm):
         self.early = level if steady else 0.0
         self.first = []
 
+    def resume(self) -> None:
+        self.values.clear()
+
     def snapshot(self) -> dict[str, Any]:
         return {"seen": self.seen, "first": self.first.copy(), "early": self.early, "values": list(self.values)}
 

@@ -67,6 +67,9 @@ class _State(Algorithm):
             detail=f"exactly {point.value:.6g} for {self.count} values in a row, since step {self.onset}",
         )
 
+    def resume(self) -> None:
+        self.restart()
+
     def snapshot(self) -> dict[str, Any]:
         return {"value": self.value, "count": self.count, "onset": self.onset}
 

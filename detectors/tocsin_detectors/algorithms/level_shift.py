@@ -5,6 +5,9 @@
     large:   ratio (symlog), change relative to the level's size (linear), absolute change (share)
     sudden:  the same distance from the median of the `local` values before the first sign
 
+With `by_steps` the baseline is the median of the last 5 values, and the spread that of the last 15 single steps,
+1.4826 * median |x_i - x_(i-1)| / sqrt 2: what drifts has a wide window but small steps, so a jump stands out at once.
+
 Each test alone lies: a quiet series makes every wiggle "far", a noisy one makes every wiggle "large", and a KL that has
 grown slowly for 60 steps is both against its past, but not sudden. When it lies all the same: on a saw-tooth with a
 period longer than the window it fires at the edge. A slow slide needs another algorithm (`Drawdown`, `Trend`).
@@ -42,10 +45,13 @@ class LevelShift(Test):
         absolute: least change in the metric's unit, >= 0: for shares, and beside the others.
         smooth: judge the median of so many last values (odd, 1 to 15; 1: the newest value itself).
         local: values before the first sign; the change from their median must be large too (0 to 16; 0: don't ask).
+        by_steps: judge by the steps from value to value, not by the whole window; for metrics that drift while healthy.
         alone: one such value is enough for an alert, whatever the rule asks for beside it.
         severe_factor: a multiple of the least effect that is beyond doubt, > 1.
         min_rows: values in the baseline before the test speaks, >= 2.
     """
+
+    uses_baseline = True
 
     direction: Direction = "both"
     z: float = 5.0
@@ -54,6 +60,7 @@ class LevelShift(Test):
     absolute: float = 0.0
     smooth: int = 1
     local: int = 0
+    by_steps: bool = False
     alone: bool = False
     severe_factor: float = 3.0
     min_rows: int = 6
@@ -83,10 +90,12 @@ class _State(Algorithm):
 
     def update(self, point: Point, series: Series) -> Reading:
         test = self.test
-        x = point.x if test.smooth == 1 else self._smoothed(point, series)
-        if self.reference is None and series.is_ordinary(x):
+        if len(series.recent) < test.smooth - 1:
             return QUIET
-        baseline = self.reference or series.baseline
+        x = point.x if test.smooth == 1 else self._smoothed(point, series)
+        if self.reference is None and not test.by_steps and series.is_ordinary(x):
+            return QUIET
+        baseline = self.reference or (series.local_baseline(x, self.least) if test.by_steps else series.baseline)
         if baseline is None or baseline.count < test.min_rows:
             return QUIET
         distance = x - baseline.median
@@ -108,7 +117,7 @@ class _State(Algorithm):
         if distance < needed or distance < far:
             return QUIET if distance < 0.5 * far and self.reference is None else UNDECIDED
         if self.reference is None:
-            origin = self._local(series) if test.local else baseline.median
+            origin = self._local(series) if test.local and series.recent else baseline.median
             if side * (x - origin) < needed:
                 return UNDECIDED
             self.origin = origin

@@ -119,6 +119,9 @@ class _State(Algorithm):
             ),
         )
 
+    def resume(self) -> None:
+        self.values.clear()
+
     def snapshot(self) -> dict[str, Any]:
         return {
             "values": list(self.values),

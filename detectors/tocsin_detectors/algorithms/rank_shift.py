@@ -80,8 +80,8 @@ class _State(Algorithm):
         level, now = _trimmed_mean(before), _trimmed_mean(after)
         size = max(abs(level), 0.5 * abs(before[n // 10]), 0.5 * abs(before[-1 - n // 10]))
         change = now - level if test.direction == "up" else level - now
-        if change < test.relative * size or size == 0:
-            return QUIET if change < 0.5 * test.relative * size else UNDECIDED
+        if change < test.relative * size or change <= 0:
+            return QUIET if change <= 0.5 * test.relative * size else UNDECIDED
         below = sum(0.5 * (bisect_left(before, x) + bisect_right(before, x)) for x in after)  # earlier ones below later
         pairs = below if test.direction == "up" else n * k - below
         total = n + k
@@ -102,6 +102,9 @@ class _State(Algorithm):
                 f"{pairs / (n * k):.0%} of all pairs go {test.direction}; Mann-Whitney z {z:.1f}, abnormal from {test.z:g}"
             ),
         )
+
+    def resume(self) -> None:
+        self.restart()
 
     def snapshot(self) -> dict[str, Any]:
         reading = {name: getattr(self.reading, name) for name in Reading.__dataclass_fields__}

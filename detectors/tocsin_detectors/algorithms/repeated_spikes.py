@@ -34,6 +34,8 @@ class RepeatedSpikes(Test):
         min_rows: values in the baseline before a spike counts.
     """
 
+    uses_baseline = True
+
     count: int = 4
     rows: int = 64
     z: float = 8.0

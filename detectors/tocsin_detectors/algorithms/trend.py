@@ -115,6 +115,12 @@ class _State(Algorithm):
             ),
         )
 
+    def resume(self) -> None:
+        self.block = []
+        self.blocks.clear()
+        self.steps.clear()
+        self.reading = QUIET
+
     def snapshot(self) -> dict[str, Any]:
         reading = self.reading
         return {

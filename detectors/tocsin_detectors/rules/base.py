@@ -98,6 +98,12 @@ class Rule:
             raise ValueError(f"{self.name}: signs must be 1 to among, among at most 16")
 
     @property
+    def keeps_zero_out(self) -> bool:
+        """Exact zeros mustn't enter the series' baseline: a test of this rule judges by it, and they are no measurements."""
+        tests = (entry.test if isinstance(entry, Guarded) else entry for entry in self.tests)
+        return self.skip_zero and any(test.uses_baseline for test in tests)
+
+    @property
     def version(self) -> str:
         """Digest of everything that decides when it fires (not of its texts): the key of its running state."""
         decisive = (

@@ -14,6 +14,7 @@ RULES = (
         # spread): neither may page. Two of three values far above the level, or a value that nothing explains.
         tests=(
             LevelShift("up", z=6, ratio=3.0, absolute=0.05, severe_factor=7.0, min_rows=8),
+            LevelShift("up", z=2, ratio=6.0, absolute=0.05, smooth=5, severe_factor=3.0, min_rows=12),
             LevelShift("up", z=3, ratio=60.0, absolute=0.05, alone=True, severe_factor=1.8, min_rows=8),
         ),
         skip_zero=True,
@@ -57,7 +58,7 @@ RULES = (
         family="gradient",
         metrics=("actor/grad_norm",),
         skip_zero=True,
-        tests=(LevelShift("down", z=4, ratio=3.0, absolute=0.005, smooth=7, local=16, min_rows=24),),
+        tests=(LevelShift("down", z=3, ratio=3.0, absolute=0.005, smooth=7, local=16, min_rows=24),),
         severity=Severity.WARNING,
         title="The gradient norm fell to a fraction",
         meaning=(

@@ -16,7 +16,10 @@ RULES = (
         # Two of three values, since the k3 estimator throws lone spikes of 100x on healthy runs. An exact 0 is no
         # measurement: while the actor warms up (LR 0) the KL measured after the rollout is 0 at the second step too,
         # when kl_loss, measured in the gradient step, no longer is.
-        tests=(LevelShift("both", z=6, ratio=1.6, absolute=0.03, local=8, severe_factor=3.0),),
+        tests=(
+            LevelShift("both", z=6, ratio=1.6, absolute=0.03, local=8, severe_factor=3.0),
+            LevelShift("both", z=6, ratio=2.2, absolute=0.03, by_steps=True, severe_factor=20.0, min_rows=12),
+        ),
         skip_zero=True,
         signs=3,
         among=4,

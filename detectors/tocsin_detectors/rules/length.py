@@ -39,6 +39,7 @@ RULES = (
         tests=(
             LevelShift("up", z=5, absolute=0.2, local=8),
             LevelShift("up", z=3, absolute=0.2, smooth=5, local=16, min_rows=12),
+            LevelShift("up", z=2, absolute=0.35, smooth=5, min_rows=12),
         ),
         severity=Severity.WARNING,
         critical_with=frozenset({"reward", "kl", "entropy"}),

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from tocsin_service.api.errors import ApiError, shorten
 
-__all__ = ["Limits", "Lines", "parse", "parse_lines", "read"]
+__all__ = ["Limits", "Lines", "Sent", "parse", "parse_lines", "read", "receive", "unpack"]
 
 # A body that is too large is read on up to here: many clients hear an answer only after they have sent everything.
 DRAINED = 2**26
@@ -33,28 +33,48 @@ class Limits:
     decoded: int
 
 
-async def read(request: Request, limits: Limits) -> bytes:
-    """The body of ``request`` after decompression.
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A body as it came in."""
+
+    data: bytes
+    gzipped: bool
+
+
+async def receive(request: Request, limit: int) -> Sent:
+    """The body of ``request`` as it was sent, at most ``limit`` bytes.
 
     Raises:
-        ApiError: 400 broken or incomplete, 408 too slow, 413 too large, 415 an encoding other than gzip.
+        ApiError: 400 incomplete, 408 too slow, 413 too large, 415 an encoding other than gzip.
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"identity", "", "gzip", "x-gzip"}:
         raise ApiError(415, f"Content-Encoding {shorten(encoding)} is not known; send gzip or none", "encoding")
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and len(declared) < 20 and int(declared) > DRAINED:
-        _too_large(limits.sent, "")
+        _too_large(limit, "")
     try:
         async with asyncio.timeout(READ_SECONDS):
-            sent = await _collect(request.stream(), limits.sent)
+            data = await _collect(request.stream(), limit)
     except TimeoutError:
         raise ApiError(408, f"the body did not arrive within {READ_SECONDS:.0f} seconds", "slow") from None
     except ClientDisconnect:
         raise ApiError(400, "the connection ended before the body did", "disconnect") from None
-    if encoding in {"gzip", "x-gzip"}:
-        return await asyncio.to_thread(_gunzip, sent, limits.decoded)
-    return sent
+    return Sent(data, gzipped=encoding in {"gzip", "x-gzip"})
+
+
+def unpack(sent: Sent, limit: int) -> bytes:
+    """The body after decompression, at most ``limit`` bytes.
+
+    Raises:
+        ApiError: 400 broken gzip, 413 too large.
+    """
+    return _gunzip(sent.data, limit) if sent.gzipped else sent.data
+
+
+async def read(request: Request, limits: Limits) -> bytes:
+    """:func:`receive` and :func:`unpack` in one, for small bodies."""
+    return unpack(await receive(request, limits.sent), limits.decoded)
 
 
 async def _collect(stream: AsyncIterator[bytes], limit: int) -> bytes:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Query, Request
 from pydantic import AfterValidator
 
+from tocsin_detectors.texts import Language
 from tocsin_service.api.errors import ApiError
 from tocsin_service.exposition import Exposition
+from tocsin_service.presentation import Presentation
 from tocsin_service.settings import Settings
 from tocsin_service.store import Appended, Record, RunSummary, Store
 
-__all__ = ["Context", "Given", "RunId", "append", "known_run"]
+__all__ = ["Context", "Given", "RunId", "Shown", "append", "known_run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class Context:
         wake: tells the worker that the log of a run has grown.
         clock: Unix time in seconds.
         alive: whether the worker runs.
+        large_bodies: held while a large body is decoded: a few of them at a time bound the memory.
     """
 
     settings: Settings
@@ -34,6 +37,7 @@ class Context:
     wake: Callable[[str], None]
     clock: Callable[[], float]
     alive: Callable[[], bool]
+    large_bodies: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
 
 
 def _context(request: Request) -> Context:
@@ -48,6 +52,15 @@ def _check_run(run: str) -> str:
 
 
 Given = Annotated[Context, Depends(_context)]
+
+
+def _presentation(
+    context: Given, lang: Annotated[Language, Query(description="Language of the texts.")] = "en"
+) -> Presentation:
+    return Presentation(lang, context.settings.runbook_base)
+
+
+Shown = Annotated[Presentation, Depends(_presentation)]
 RunId = Annotated[
     str,
     Path(

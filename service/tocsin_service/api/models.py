@@ -23,6 +23,9 @@ Responses = dict[int | str, dict[str, Any]]
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 SeverityName = Literal["info", "warning", "critical"]
 StateName = Literal["firing", "resolved"]
+Runbook = Annotated[
+    str | None, Field(description="Page that explains the rule, below the setting runbook_base; null for own rules.")
+]
 
 
 class ErrorModel(BaseModel):
@@ -94,6 +97,7 @@ class AlertModel(BaseModel):
     incident: str
     resolved_step: int | None
     reason: str | None
+    runbook: Runbook
 
 
 class AlertList(BaseModel):
@@ -116,6 +120,7 @@ class IncidentModel(BaseModel):
     state: StateName
     opened_step: int
     resolved_step: int | None
+    runbook: Runbook
 
 
 class IncidentList(BaseModel):

@@ -10,11 +10,11 @@ from fastapi import APIRouter, Query, Request
 from pydantic import StringConstraints
 from starlette.responses import Response
 
-from tocsin_detectors.alerts import Severity, State, alert_to_json, incident_to_json
+from tocsin_detectors.alerts import Severity, State
 from tocsin_detectors.entries import RunConfig
 from tocsin_service.api import body
 from tocsin_service.api.configs import CONFIG_SCHEMA, REBASELINE_SCHEMA, decode_config, decode_rebaseline
-from tocsin_service.api.context import Given, RunId, append, known_run
+from tocsin_service.api.context import Given, RunId, Shown, append, known_run
 from tocsin_service.api.errors import StrictJson
 from tocsin_service.api.models import AlertList, AppendedModel, IncidentList, RunList, RunModel, SeriesList, errors
 from tocsin_service.api.series import read_series
@@ -108,12 +108,17 @@ def show_series(run: RunId, context: Given, metric: Metrics, after: After = None
     responses={200: {"model": AlertList}, **errors(404, 422, 503)},
 )
 def list_run_alerts(
-    run: RunId, context: Given, state: StateFilter = None, severity: SeverityFilter = None, limit: Limit = 1000
+    run: RunId,
+    context: Given,
+    shown: Shown,
+    state: StateFilter = None,
+    severity: SeverityFilter = None,
+    limit: Limit = 1000,
 ) -> Response:
     """Alerts in their latest form, newest first."""
     known_run(context, run)
     alerts = context.store.alerts(run, state, severity, limit)
-    return StrictJson({"alerts": [alert_to_json(alert) for alert in alerts]})
+    return StrictJson({"alerts": [shown.alert(alert) for alert in alerts]})
 
 
 @router.get(
@@ -122,29 +127,42 @@ def list_run_alerts(
     responses={200: {"model": IncidentList}, **errors(404, 422, 503)},
 )
 def list_run_incidents(
-    run: RunId, context: Given, state: StateFilter = None, severity: SeverityFilter = None, limit: Limit = 1000
+    run: RunId,
+    context: Given,
+    shown: Shown,
+    state: StateFilter = None,
+    severity: SeverityFilter = None,
+    limit: Limit = 1000,
 ) -> Response:
     """Incidents in their latest form, newest first."""
     known_run(context, run)
     incidents = context.store.incidents(run, state, severity, limit)
-    return StrictJson({"incidents": [incident_to_json(incident) for incident in incidents]})
+    return StrictJson({"incidents": [shown.incident(incident) for incident in incidents]})
 
 
 @router.get("/v1/alerts", summary="List what is firing", responses={200: {"model": AlertList}, **errors(422, 503)})
 def list_alerts(
-    context: Given, state: StateFilter = State.FIRING, severity: SeverityFilter = None, limit: Limit = 1000
+    context: Given,
+    shown: Shown,
+    state: StateFilter = State.FIRING,
+    severity: SeverityFilter = None,
+    limit: Limit = 1000,
 ) -> Response:
     """Alerts of all runs, newest first; the firing ones unless another state is asked for."""
     alerts = context.store.alerts(None, state, severity, limit)
-    return StrictJson({"alerts": [alert_to_json(alert) for alert in alerts]})
+    return StrictJson({"alerts": [shown.alert(alert) for alert in alerts]})
 
 
 @router.get(
     "/v1/incidents", summary="List open incidents", responses={200: {"model": IncidentList}, **errors(422, 503)}
 )
 def list_incidents(
-    context: Given, state: StateFilter = State.FIRING, severity: SeverityFilter = None, limit: Limit = 1000
+    context: Given,
+    shown: Shown,
+    state: StateFilter = State.FIRING,
+    severity: SeverityFilter = None,
+    limit: Limit = 1000,
 ) -> Response:
     """Incidents of all runs, newest first; the open ones unless another state is asked for."""
     incidents = context.store.incidents(None, state, severity, limit)
-    return StrictJson({"incidents": [incident_to_json(incident) for incident in incidents]})
+    return StrictJson({"incidents": [shown.incident(incident) for incident in incidents]})

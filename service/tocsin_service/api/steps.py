@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -19,7 +18,9 @@ __all__ = ["router"]
 
 router = APIRouter()
 
-LARGE = 2**15  # bytes from which a body is decoded in a thread, so that other requests are served meanwhile
+# Bytes beyond which a body is decoded in a thread, so that other requests are served meanwhile.
+LARGE = 2**15
+LARGE_GZIPPED = 2**12
 ALL_PROBLEMS = (400, 408, 413, 415, 422, 429, 503)
 
 _VECTOR = {
@@ -81,18 +82,22 @@ async def post_steps(run: RunId, request: Request, context: Given) -> Response:
 
 
 async def _ingest(run: str, request: Request, context: Context) -> Appended:
-    settings = context.settings
-    data = await body.read(request, body.Limits(settings.max_body_bytes, settings.max_decoded_bytes))
-    arguments: tuple[Any, ...] = (context, data, request.headers.get("content-type", ""))
-    records = await asyncio.to_thread(_decode, *arguments) if len(data) > LARGE else _decode(*arguments)
+    sent = await body.receive(request, context.settings.max_body_bytes)
+    content_type = request.headers.get("content-type", "")
+    if len(sent.data) > (LARGE_GZIPPED if sent.gzipped else LARGE):
+        async with context.large_bodies:
+            records = await asyncio.to_thread(_decode, context, sent, content_type)
+    else:
+        records = _decode(context, sent, content_type)
     try:
         return await append(context, run, records)
     except (StoreUnavailable, TooManyRuns) as error:
         raise ApiError.of(error) from None
 
 
-def _decode(context: Context, data: bytes, content_type: str) -> list[Record]:
+def _decode(context: Context, sent: body.Sent, content_type: str) -> list[Record]:
     settings = context.settings
+    data = body.unpack(sent, settings.max_decoded_bytes)
     return vectors.decode(
         data, content_type, context.clock(), max_metrics=settings.max_metrics, max_batch=settings.max_batch
     )

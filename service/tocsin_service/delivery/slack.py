@@ -12,6 +12,8 @@ import httpx2
 from tocsin_detectors.alerts import Alert, Evidence, Incident
 from tocsin_detectors.entries import RunConfig
 from tocsin_service.delivery import Failed, Reason, Result, Retry, Sent
+from tocsin_service.presentation import PLAIN, Presentation
+from tocsin_service.words import Words
 
 __all__ = ["Slack", "escape", "render"]
 
@@ -23,10 +25,10 @@ NAME_LIMIT = 200
 METRIC_LIMIT = 100
 MEMBERS_SHOWN = 8
 REMEDIES_SHOWN = 3
-LINK_LIMIT = 2000
+LINK_LIMIT = 1600
 
 _ICONS = {Reason.OPENED: "🔔", Reason.ESCALATED: "🔺", Reason.RESOLVED: "✅"}
-_VERBS = {Reason.OPENED: "", Reason.ESCALATED: "worse: ", Reason.RESOLVED: "resolved: "}
+_HEADLINES = {Reason.OPENED: "{title}", Reason.ESCALATED: "worse: {title}", Reason.RESOLVED: "resolved: {title}"}
 
 
 class Slack:
@@ -34,21 +36,22 @@ class Slack:
 
     Args:
         webhook: the address that Slack gave; a secret that is in no message, log or representation.
+        shown: language and links of the messages.
         timeout: seconds for an attempt to connect, and for each wait for an answer.
     """
 
     name = "slack"
 
-    def __init__(self, webhook: str, timeout: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, webhook: str, shown: Presentation = PLAIN, timeout: float = TIMEOUT_SECONDS) -> None:
         # The HTTP library logs every address it calls, and this address is a password.
         for library in ("httpx2", "httpcore2"):
             logging.getLogger(library).setLevel(logging.WARNING)
-        self._webhook = webhook
+        self._webhook, self._shown = webhook, shown
         self._client = httpx2.Client(timeout=timeout, follow_redirects=False)
 
     def send(self, reason: Reason, incident: Incident, alerts: Sequence[Alert], config: RunConfig) -> Result:
         try:
-            response = self._client.post(self._webhook, json=render(reason, incident, alerts, config))
+            response = self._client.post(self._webhook, json=render(reason, incident, alerts, config, self._shown))
         except httpx2.HTTPError as error:
             return Retry(type(error).__name__)  # its text may hold the address
         status = response.status_code
@@ -91,7 +94,13 @@ def escape(text: str, limit: int = NAME_LIMIT) -> str:
     return escaped
 
 
-def render(reason: Reason, incident: Incident, alerts: Sequence[Alert], config: RunConfig) -> dict[str, Any]:
+def render(
+    reason: Reason,
+    incident: Incident,
+    alerts: Sequence[Alert],
+    config: RunConfig,
+    shown: Presentation = PLAIN,
+) -> dict[str, Any]:
     """The message: what broke, the first sign, where to go back to, the numbers, and what to do.
 
     Args:
@@ -99,36 +108,46 @@ def render(reason: Reason, incident: Incident, alerts: Sequence[Alert], config: 
         incident: as it is now.
         alerts: its members in order of onset.
         config: of the run; its link is shown if it is one.
+        shown: language and links.
     """
-    icon = _ICONS[reason]
-    title = f"{icon} {incident.severity}: {_VERBS[reason]}{incident.title or incident.rule}"
-    sections = [_facts(reason, incident, alerts, config)]
+    say, told = Words(shown.lang), shown.incident(incident)
+    headline = say(_HEADLINES[reason], title=told["title"] or incident.rule)
+    title = f"{_ICONS[reason]} {say(incident.severity)}{say(': ')}{headline}"
+    sections = [_facts(reason, incident, alerts, config, shown)]
     if alerts:
-        sections.append("*Numbers*\n" + _numbers(alerts))
-    if incident.meaning:
-        sections.append("*What it means*\n" + escape(incident.meaning, 1000))
-    if incident.remedies and reason is not Reason.RESOLVED:
-        remedies = [escape(text, 400) for text in incident.remedies[:REMEDIES_SHOWN]]
+        sections.append(f"{say('*Numbers*')}\n{_numbers(alerts, say)}")
+    if told["meaning"]:
+        sections.append(f"{say('*What it means*')}\n{escape(told['meaning'], 1000)}")
+    if told["remedies"] and reason is not Reason.RESOLVED:
+        remedies = [escape(text, 400) for text in told["remedies"][:REMEDIES_SHOWN]]
         numbered = (f"{number}. {text}" for number, text in enumerate(remedies, 1))
-        sections.append("*What to do*\n" + "\n".join(numbered))
+        sections.append(f"{say('*What to do*')}\n" + "\n".join(numbered))
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": {"type": "plain_text", "text": _cut(title, TITLE_LIMIT), "emoji": True}}
     ]
     blocks += [{"type": "section", "text": {"type": "mrkdwn", "text": text}} for text in sections]
-    fallback = f"{escape(title)} — run {escape(incident.run)}, step {incident.onset_step}"
+    fallback = say(
+        "{title} — run {run}, step {step}", title=escape(title), run=escape(incident.run), step=incident.onset_step
+    )
     return {"text": fallback, "blocks": blocks, "unfurl_links": False}
 
 
-def _facts(reason: Reason, incident: Incident, alerts: Sequence[Alert], config: RunConfig) -> str:
-    lines = [f"*Run* {_run(incident.run, config.link)}, attempt {incident.attempt}"]
+def _facts(reason: Reason, incident: Incident, alerts: Sequence[Alert], config: RunConfig, shown: Presentation) -> str:
+    say = Words(shown.lang)
+    lines = [say("*Run* {run}, attempt {attempt}", run=_run(incident.run, config.link), attempt=incident.attempt)]
     first = next((alert for alert in alerts if alert.id == incident.first_sign), None)
     if first is not None:
-        lines.append(f"*First sign* {escape(first.rule)} on `{escape(first.source)}`")
-    lines.append(f"*Onset* step {incident.onset_step}")
+        where = f"`{escape(first.source)}`"
+        lines.append(say("*First sign* {rule} on {metric}", rule=escape(first.rule), metric=where))
+    lines.append(say("*Onset* step {step}", step=incident.onset_step))
     good = incident.last_good_step
-    lines.append(f"*Last good step* {'none: wrong from the start' if good is None else good}")
+    lines.append(say("*Last good step* {step}", step=say("none: wrong from the start") if good is None else good))
     if reason is Reason.RESOLVED and incident.resolved_step is not None:
-        lines.append(f"*Resolved* at step {incident.resolved_step}")
+        lines.append(say("*Resolved* at step {step}", step=incident.resolved_step))
+    if (page := shown.runbook(incident.rule)) is not None:
+        address = _address(page)
+        link = f"`{escape(page)}`" if address is None else f"<{address}|{escape(incident.rule)}>"
+        lines.append(say("*Runbook* {link}", link=link))
     return "\n".join(lines)
 
 
@@ -151,24 +170,28 @@ def _address(link: str | None) -> str | None:
     return escaped if len(escaped) <= LINK_LIMIT else None
 
 
-def _numbers(alerts: Sequence[Alert]) -> str:
+def _numbers(alerts: Sequence[Alert], say: Words) -> str:
     lines = [
-        f"• `{escape(alert.source, METRIC_LIMIT)}` {_evidence(alert.evidence)}"
-        f" — {escape(alert.rule, METRIC_LIMIT)}, since step {alert.onset_step}"
+        say(
+            "{numbers} — {rule}, since step {step}",
+            numbers=f"• `{escape(alert.source, METRIC_LIMIT)}` {_evidence(alert.evidence, say)}",
+            rule=escape(alert.rule, METRIC_LIMIT),
+            step=alert.onset_step,
+        )
         for alert in alerts[:MEMBERS_SHOWN]
     ]
     if len(alerts) > MEMBERS_SHOWN:
-        lines.append(f"… and {len(alerts) - MEMBERS_SHOWN} more")
+        lines.append(say("… and {count} more", count=len(alerts) - MEMBERS_SHOWN))
     return "\n".join(lines)
 
 
-def _evidence(evidence: Evidence) -> str:
+def _evidence(evidence: Evidence, say: Words) -> str:
     parts = [f"{evidence.value:.6g}"]
     if evidence.baseline is not None:
-        parts.append(f"baseline {evidence.baseline:.6g}")
+        parts.append(say("baseline {value}", value=f"{evidence.baseline:.6g}"))
     if evidence.limit is not None:
-        parts.append(f"limit {evidence.limit:.6g}")
-    return ", ".join(parts)
+        parts.append(say("limit {value}", value=f"{evidence.limit:.6g}"))
+    return say(", ").join(parts)
 
 
 def _cut(text: str, limit: int) -> str:
