@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUFF_PATHS := clients detectors service tests benchmarks
 
-.PHONY: demo test check lint format benchmark record clean
+.PHONY: demo test check lint format benchmark record runbooks clean
 
 demo: $(VENV)/.service ## the main job: a recorded run collapses, end to end, on this machine
 	$(BIN)/tocsin demo
@@ -41,6 +41,9 @@ $(VENV)/bin/python:
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	touch $@
+
+runbooks: $(VENV)/.dev ## docs/runbooks anew from the rules
+	$(BIN)/python scripts/runbooks
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

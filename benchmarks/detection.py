@@ -1,6 +1,6 @@
 """Detection quality on labelled runs: what pages, what warns, how late, and what should have kept quiet.
 
-    python benchmarks/detection.py [--corpus DIR] [--runs DIR] [--verbose]
+    python benchmarks/detection.py [--corpus DIR] [--runs DIR] [--slices N] [--only TEXT] [--verbose]
 
 A page is an incident that is (or becomes) critical. Rates:
 
@@ -10,7 +10,8 @@ A page is an incident that is (or becomes) critical. Rates:
                           onset to the end of the labelled events; delay in rows; alerts before that are false
     wrong from the start  onset within the first three rows: caught by any alert
 
-Many runs of the corpus share a repository, so healthy runs are counted by repository as well.
+Many runs of the corpus share a repository, so healthy runs are counted by repository as well. With --slices each
+healthy run is also cut at N drawn rows and thinned, as a run that nobody has looked at: does it stay quiet?
 
 Beside the engine stand peers with their default settings, where they are installed, and dummies that know nothing:
 without them no rate means much.
@@ -26,10 +27,11 @@ import importlib.util
 import json
 import logging
 import math
+import random
 import statistics
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tocsin import readers
@@ -316,8 +318,28 @@ def load_recorded(folder: Path) -> list[LabelledRun]:
         onset = entry["onset_step"]
         events = [] if onset is None else [{"step_from": onset, "step_to": vectors[-1].step, "severity": "lasting"}]
         label = "healthy" if entry["label"] == "healthy" else "anomalous"
-        runs.append(LabelledRun(entry["name"], label, vectors, RunConfig(**entry["config"]), events))
+        config = RunConfig(**entry["config"])
+        runs.append(LabelledRun(entry["name"], label, vectors, config, events, repository="recorded"))
     return runs
+
+
+THINNINGS = (1, 1, 1, 2, 3, 5)  # every so many rows of a slice are kept
+SLICE = 400  # rows of a slice
+
+
+def slices(runs: Iterable[LabelledRun], count: int) -> list[LabelledRun]:
+    """Parts of healthy runs that begin anywhere in their first half, some of them with only every k-th row."""
+    found = []
+    for run in runs:
+        if run.label != "healthy" or run.fragment:
+            continue
+        rng = random.Random(run.name)  # noqa: S311 - places, not secrets
+        for number in range(count):
+            start, thinning = rng.randint(0, max(len(run.vectors) // 2, 1)), THINNINGS[number % len(THINNINGS)]
+            vectors = run.vectors[start::thinning][:SLICE]
+            if len(vectors) >= 20:
+                found.append(replace(run, name=f"{run.name}[{start}::{thinning}]", vectors=vectors))
+    return found
 
 
 def show(title: str, runs: list[LabelledRun], *, verbose: bool) -> None:
@@ -345,14 +367,23 @@ def main() -> None:
         "--runs", type=Path, default=ROOT / "tests" / "data" / "runs", help="the project's recorded runs"
     )
     parser.add_argument("--verbose", action="store_true", help="name every hit, miss and false alarm")
+    parser.add_argument("--only", default="", help="tables whose title contains this")
+    parser.add_argument("--slices", type=int, default=0, help="parts cut from each healthy run (6 is a good number)")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)  # the peers write theirs there
+    labelled = []
     if (arguments.corpus / "index.json").exists():
-        show("corpus", load_corpus(arguments.corpus), verbose=arguments.verbose)
+        labelled.append(("corpus", load_corpus(arguments.corpus)))
     else:
         print(f"no corpus at {arguments.corpus}: skipped (give --corpus)")
     if (arguments.runs / "index.json").exists():
-        show("recorded runs", load_recorded(arguments.runs), verbose=arguments.verbose)
+        labelled.append(("recorded runs", load_recorded(arguments.runs)))
+    if arguments.slices:
+        everything = [run for _, runs in labelled for run in runs]
+        labelled.append(("slices of healthy runs", slices(everything, arguments.slices)))
+    for title, runs in labelled:
+        if arguments.only in title:
+            show(title, runs, verbose=arguments.verbose)
 
 
 if __name__ == "__main__":

@@ -238,9 +238,9 @@ def main() -> None:
     settings = {"noise": arguments.noise, "series": arguments.series, "length": arguments.length}
     sums: dict[tuple[str, str], Measured] = {}
     counts: dict[tuple[str, str], int] = {}
-    title = "".join(f"  {noise:>10s} alarms between delay miss"[-26:] for noise in NOISES)
-    print(f"noise {arguments.noise} of the level; alarms, values between them, median delay, changes missed")
-    print(f"{'':46s}{title}")
+    print(f"noise of {arguments.noise} of the level; alarms, one in how many values, median delay, changes missed")
+    print(" " * 46 + "".join(f"{noise:>26s}" for noise in NOISES))
+    print(" " * 46 + f"{'alarms':>6s}{'one in':>9s}{'delay':>6s}{'miss':>5s}" * len(NOISES))
     for use in uses():
         key = (use.label, "defaults" if use.rule.name == "(defaults)" else "as rules use it")
         if isinstance(use.test, Bound) and use.test.until is not None:

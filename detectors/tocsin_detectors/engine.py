@@ -35,9 +35,9 @@ from tocsin_detectors.conditions import holds
 from tocsin_detectors.entries import Entry, Rebaseline, RunConfig, StepVector, entry_to_json
 from tocsin_detectors.incidents import Incidents
 from tocsin_detectors.ordering import Order, Ordering
-from tocsin_detectors.roster import Roster
+from tocsin_detectors.roster import MOST_SLOTS, Roster
 from tocsin_detectors.rules import Condition, Rule, RuleSet, shipped_rules
-from tocsin_detectors.rules.data import METRIC_MISSING, STEP_GAP, STEP_WENT_BACK
+from tocsin_detectors.rules.data import METRIC_MISSING, STEP_GAP, STEP_WENT_BACK, TOO_MANY_METRICS
 from tocsin_detectors.rules.incident import TOGETHER
 from tocsin_detectors.series import Series
 from tocsin_detectors.slot import Slot
@@ -50,7 +50,7 @@ FORMAT = 1  # of the snapshot, and of whatever in this package decides beside th
 # A new sampling temperature moves all of these at once, and none of it is news.
 TEMPERATURE_FAMILIES = frozenset({"kl", "entropy", "gradient", "ratio", "mismatch", "actor", "length"})
 STEPS = "training/global_step"  # the metric that alerts about the steps themselves are about
-STEP_RULES = (STEP_WENT_BACK.name, STEP_GAP.name)
+STEP_RULES = (STEP_WENT_BACK.name, STEP_GAP.name, TOO_MANY_METRICS.name)
 LOOK_EVERY = 16  # rows between looks for metrics that stopped coming
 
 
@@ -115,7 +115,12 @@ class Engine:
             self._open_attempt(fold, vector)
         elif order is Order.NEXT:
             self._begin_row(fold)
-        self._judge(fold, self._roster.admit(vector, self.config))
+        updates = self._roster.admit(vector, self.config)
+        if self._roster.overflowed:
+            detail = f"more than {MOST_SLOTS} names; the first one too many was {self._roster.overflowed!r}"
+            self._roster.overflowed = ""
+            self._tell_of_steps(fold, TOO_MANY_METRICS.name, detail)
+        self._judge(fold, updates)
         return self._conclude(fold)
 
     def _feed_config(self, config: RunConfig) -> list[Event]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from tocsin_detectors.catalogue import Catalogue, Resolved, guess_framework
@@ -16,11 +17,13 @@ from tocsin_detectors.series import Series
 from tocsin_detectors.slot import Slot
 from tocsin_detectors.watch import Watch
 
-__all__ = ["Roster"]
+__all__ = ["MOST_SLOTS", "Roster"]
 
 # Metrics that only a training actor reports: while critics train alone they are absent.
 ACTOR_SIGNS = frozenset({"actor/pg_loss", "actor/grad_norm", "actor/pg_clipfrac", "actor/ppo_kl"})
 CRITIC_SIGNS = frozenset({"critic/vf_loss", "critic/values/mean", "critic/vf_explained_var"})
+MOST_SLOTS = 8192  # names that a run may have; hostile or careless trainers make a new one at each step
+TELLING = 256  # names that are enough to tell the framework
 REGULAR = 4  # looks in a row with a new value that make a metric a regular one
 SILENT = 2  # looks in a row without that make a regular one missing
 
@@ -48,6 +51,7 @@ class Roster:
         self.pretraining = False
         self._has_actor = False
         self.has_critic = False
+        self.overflowed = ""  # the first name that found no room, until somebody has told of it
 
     def has_seen(self, name: str, step: int) -> bool:
         """Whether the metric had a value at ``step`` or later in this attempt."""
@@ -57,16 +61,16 @@ class Roster:
     def admit(self, vector: StepVector, config: RunConfig) -> list[tuple[Slot, float]]:
         """The vector's news: slots that somebody has to look at with their values in the catalogue's unit.
 
-        Values that a slot has had at this step already are passed over, and those that mean "not measured". The order of the result doesn't depend on the
-        order of the metrics in the vector.
+        Values that a slot has had at this step already are passed over, and those that mean "not measured". The order
+        of the result doesn't depend on the order of the metrics in the vector.
         """
         step, slots = vector.step, self._slots
-        if not vector.metrics.keys() <= slots.keys():
+        if len(slots) < MOST_SLOTS and not vector.metrics.keys() <= slots.keys():
             self._enlist(vector.metrics, config.framework)
         updates: list[tuple[Slot, float]] = []
         for name, value in vector.metrics.items():
-            slot = slots[name]
-            if slot.last_step >= step or value in slot.absent:
+            slot = slots.get(name)
+            if slot is None or slot.last_step >= step or (slot.absent and value in slot.absent):
                 continue
             slot.last_step = step
             slot.value = value
@@ -134,15 +138,20 @@ class Roster:
         return next((series for name in TRAIN_REWARD if (series := self.series(name)) is not None), None)
 
     def _enlist(self, metrics: Mapping[str, float], framework: str | None) -> None:
-        if self.framework is None or framework != self._stated:
-            self.framework, self._stated = guess_framework([*self._slots, *metrics], framework), framework
-        new = [name for name in metrics if name not in self._slots]
+        if framework != self._stated or (self.framework is None and len(self._slots) < TELLING):
+            names = [*islice(self._slots, TELLING), *metrics]
+            self.framework, self._stated = guess_framework(names, framework), framework
+        new = sorted(name for name in metrics if name not in self._slots)
+        room = MOST_SLOTS - len(self._slots)
+        if len(new) > room:
+            self.overflowed = new[room]
+            del new[room:]
         reading = self.framework
         resolved = [(self._catalogue.resolve(name, reading), name) for name in new]
         # Where several names mean one metric, the catalogue's first choice gets it, whatever the order they came in.
         for answer, name in sorted(resolved, key=lambda pair: (pair[0].canonical, pair[0].priority, pair[1])):
             self._enlist_one(name, answer, reading)
-        self._connect()
+        self._connect([self._slots[name].canonical for name in new])
 
     def _enlist_one(self, name: str, resolved: Resolved, framework: str | None) -> None:
         own = resolved.canonical
@@ -168,16 +177,17 @@ class Roster:
                 self._owners[other].dismiss(rule)
         return False
 
-    def _connect(self) -> None:
+    def _connect(self, new: Iterable[str]) -> None:
         """After new names: which phase this is, whose mean has a minimum and a maximum, what can be computed."""
         owners = self._owners
         self._watched = None
         self._has_actor = self._has_actor or not ACTOR_SIGNS.isdisjoint(owners)
         self.has_critic = self.has_critic or not CRITIC_SIGNS.isdisjoint(owners)
         self.pretraining = self.has_critic and not self._has_actor
-        for name, slot in owners.items():
-            if name.endswith("/mean"):
-                slot.least, slot.most = owners.get(f"{name[:-5]}/min"), owners.get(f"{name[:-5]}/max")
+        for name in new:
+            stem, _, kind = name.rpartition("/")
+            if kind in {"mean", "min", "max"} and (slot := owners.get(f"{stem}/mean")) is not None:
+                slot.least, slot.most = owners.get(f"{stem}/min"), owners.get(f"{stem}/max")
                 slot.attend()
         for rule in self._expressions:
             expression = rule.expression
@@ -216,7 +226,7 @@ class Roster:
             "looked_at": self._looked_at,
             "slots": [slot.snapshot() for slot in self._slots.values()],
             "values": [number_to_json(slot.value) for slot in self._slots.values()],
-            "computed": {name: slot.snapshot() for name, (_, slot, _) in self._computed.items()},
+            "computed": {name: slot.snapshot() for name, (_, slot, _) in sorted(self._computed.items())},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -232,7 +242,7 @@ class Roster:
             slot.restore(saved, self._all_rules, _scale(resolved))
             slot.value = number_from_json(value)
             self._slots[source] = self._owners[canonical] = slot
-        self._connect()
+        self._connect(tuple(self._owners))
         for name, saved in state["computed"].items():
             rule, slot, _ = self._computed[name]
             slot.restore(saved, self._all_rules, rule.scale or Scale())

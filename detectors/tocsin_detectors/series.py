@@ -11,7 +11,7 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 from tocsin_detectors.scale import Scale
@@ -94,7 +94,8 @@ class Series:
     """
 
     __slots__ = (
-        "_baseline", "_far", "_moved", "_order", "_window", "count", "last", "last_step", "recent", "scale", "suspects",
+        "_baseline", "_far", "_moved", "_order", "_transformed", "_window", "count", "last", "last_step", "recent",
+        "scale", "suspects",
     )  # fmt: skip
 
     def __init__(self, scale: Scale) -> None:
@@ -103,6 +104,7 @@ class Series:
         self.last = math.nan  # last finite value, untransformed
         self.last_step = -1
         self.recent: deque[float] = deque(maxlen=RECENT)  # untransformed
+        self._transformed: deque[float] = deque(maxlen=RECENT)  # the same on the scale
         self.suspects: list[float] = []
         self._far = 0  # which of the last 32 values were far off, as bits, the newest lowest
         self._moved = -1  # step at which the window last moved to a new level
@@ -134,18 +136,18 @@ class Series:
 
         Unlike the window it follows a drift at once, and takes in a lasting shift after three values.
         """
-        if len(self.recent) < FEWEST:
+        values = self._transformed
+        count = len(values)
+        if count < FEWEST:
             return None
-        values = [self.scale.transform(value) for value in self.recent]
-        order = sorted(values[-NEAR:])
-        median = order[len(order) // 2]
+        median = sorted(islice(values, count - NEAR, None))[NEAR // 2]
         if abs(x - median) < least and self.scale.kind == "symlog":
             return None
         steps = sorted(abs(after - before) for before, after in pairwise(values))
         noise = MAD_TO_SIGMA * steps[len(steps) // 2] / math.sqrt(2)
         size = max(map(abs, values))
         floor = FLOORS[self.scale.kind] * (size if self.scale.kind == "linear" else 1.0)
-        return Baseline(median, max(noise, floor, 1e-12), len(values), size)
+        return Baseline(median, max(noise, floor, 1e-12), count, size)
 
     def push(self, step: int, value: float, x: float) -> None:
         """Take in a finite value: ``x`` is ``scale.transform(value)``."""
@@ -153,6 +155,7 @@ class Series:
         self.last = value
         self.last_step = step
         self.recent.append(value)
+        self._transformed.append(x)
         far = len(self._order) >= FEWEST and not self.is_ordinary(x) and self._is_far(x)
         # Far values that keep coming and going are no shift but the way this metric is (two modes, heavy tails): they
         # belong to its baseline. Only those before the present run of far ones count, since that may be a shift.
@@ -178,6 +181,7 @@ class Series:
         """Forget what is normal: the metric begins anew (change of temperature, phase, "new normal")."""
         self._forget_window()
         self.recent.clear()
+        self._transformed.clear()
 
     def resume(self, step: int) -> None:
         """The run goes back to ``step``: what came after it is no longer the metric's past.
@@ -185,6 +189,7 @@ class Series:
         The window stays, unless it has moved to a level of the steps that are undone.
         """
         self.recent.clear()
+        self._transformed.clear()
         self.suspects.clear()
         self._far = 0
         if self._moved >= step:
@@ -205,6 +210,13 @@ class Series:
         values = sorted(list(self.recent)[-rows:])
         return values[len(values) // 2]
 
+    def smoothed_with(self, x: float, rows: int) -> float:
+        """Median of the newest value ``x`` and the ``rows`` - 1 before it, on the scale."""
+        values = self._transformed
+        order = sorted(islice(values, max(0, len(values) - rows + 1), None))
+        insort(order, x)
+        return order[len(order) // 2]
+
     def snapshot(self) -> dict[str, Any]:
         """The state as strict JSON."""
         return {
@@ -224,6 +236,7 @@ class Series:
         self.last = math.nan if state["last"] is None else state["last"]
         self.last_step = state["last_step"]
         self.recent = deque(state["recent"], maxlen=RECENT)
+        self._transformed = deque(map(self.scale.transform, self.recent), maxlen=RECENT)
         self.suspects = list(state["suspects"])
         self._far, self._moved = state["far"], state["moved"]
         self._window = deque(state["window"])

@@ -21,6 +21,7 @@ from tocsin_service.delivery import Delivery, Receiver
 from tocsin_service.delivery.slack import Slack
 from tocsin_service.exposition import Exposition
 from tocsin_service.presentation import Presentation
+from tocsin_service.rulefiles import RulesError, read_rules
 from tocsin_service.settings import Settings
 from tocsin_service.store import StoreRefused
 from tocsin_service.store.sqlite import SqliteStore
@@ -96,6 +97,10 @@ class Service:
 
     def _start(self, stack: contextlib.ExitStack) -> None:
         settings, clock = self._settings, self._clock
+        try:
+            rules = read_rules(settings.rules)
+        except RulesError as error:
+            raise StartError(str(error)) from None
         listener = _listen(settings.host, settings.port)
         stack.callback(listener.close)
         try:
@@ -113,7 +118,7 @@ class Service:
             for delivery in deliveries.values():
                 delivery.wake()
 
-        worker = self._worker = Worker(store, exposition, tuple(deliveries), notified, clock)
+        worker = self._worker = Worker(store, exposition, tuple(deliveries), rules, notified, clock)
         worker.start()
         stack.callback(worker.stop, settings.stop_seconds)
         context = Context(settings, store, exposition, worker.wake, clock, worker.alive)

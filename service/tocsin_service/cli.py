@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on, 0 for any (default 8765)")
     serve.add_argument("--db", help="file of the store (default ./tocsin.db)")
+    serve.add_argument("--rules", metavar="FILE", help="YAML file with changed and own rules")
     serve.add_argument("--token-file", help="file with the bearer token that clients must send")
     serve.add_argument("--slack-webhook-file", help="file with the address of a Slack incoming webhook")
     serve.set_defaults(command=_serve)
@@ -64,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         help="exit with 1 when an incident is at least this severe (default critical)",
     )
     check.add_argument("--lang", choices=LANGUAGES, default="en", help="language of the report (default en)")
+    check.add_argument("--rules", metavar="FILE", help="YAML file with changed and own rules")
     _add_run_options(check)
     check.set_defaults(command=_check)
 
@@ -82,8 +84,14 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--exit", action="store_true", help="end after the summary, even on a terminal")
     demo.set_defaults(command=_demo)
 
-    rules = commands.add_parser("rules", help="list the rules, or explain one")
-    rules.add_argument("name", nargs="?", help="rule to explain")
+    rules = commands.add_parser("rules", help="list the rules, explain one, or run tests of rules")
+    rules.add_argument(
+        "words",
+        nargs="*",
+        metavar="NAME | test FILE",
+        help="rule to explain; or `test` and YAML files of rule tests to run: exit 1 if one fails, 2 if one is broken",
+    )
+    rules.add_argument("--rules", metavar="FILE", help="YAML file with changed and own rules")
     rules.add_argument("--lang", choices=LANGUAGES, default="en", help="language of the texts (default en)")
     rules.set_defaults(command=_rules)
     return parser
@@ -110,14 +118,14 @@ def _load(module: str) -> ModuleType:
         missing = error.name or module
         if missing.startswith("tocsin"):
             raise
-        extra = "detectors" if missing.split(".")[0] in {"numpy", "scipy"} else "service"
+        extra = "detectors" if missing.split(".")[0] in {"numpy", "scipy", "ruamel"} else "service"
         raise _CannotError(f"{missing} is not installed; install it with: pip install 'tocsin[{extra}]'") from None
 
 
 def _serve(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     app, settings = _load("tocsin_service.app"), _load("tocsin_service.settings")
-    names = ("host", "port", "db", "token_file", "slack_webhook_file")
+    names = ("host", "port", "db", "rules", "token_file", "slack_webhook_file")
     flags = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     try:
         return int(app.run(settings.load(flags, config=arguments.config)))
@@ -130,6 +138,7 @@ def _check(arguments: argparse.Namespace) -> int:
     entries, readers = _load("tocsin_detectors.entries"), _load("tocsin.readers")
     config = entries.RunConfig(**_run_config(arguments))
     shown = _load("tocsin_service.presentation").Presentation(arguments.lang)
+    rules = _read_rules(arguments.rules)
     found, broken = False, False
     for file in arguments.files:
         try:
@@ -138,7 +147,7 @@ def _check(arguments: argparse.Namespace) -> int:
             print(f"tocsin: {report.printable(error)}", file=sys.stderr)
             broken = True
             continue
-        told = verdict.judge(arguments.run or run_name(file), vectors, config)
+        told = verdict.judge(arguments.run or run_name(file), vectors, config, rules)
         if arguments.json:
             print(json.dumps(told.to_json(shown), allow_nan=False))
         else:
@@ -175,16 +184,50 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _rules(arguments: argparse.Namespace) -> int:
-    rules, texts = _load("tocsin_detectors.rules").shipped_rules(), _load("tocsin_detectors.texts")
-    if arguments.name is None:
+    name, *rest = arguments.words or [None]
+    if name == "test":
+        return _test_rules(rest, arguments.rules)
+    if rest:
+        raise _CannotError(f"one rule can be explained at a time, not {', '.join(arguments.words)}")
+    rules, texts = _read_rules(arguments.rules), _load("tocsin_detectors.texts")
+    if name is None:
         for rule in rules:
             print(f"{rule.name:30s} {rule.severity:9s} {texts.translated(rule, arguments.lang).title}")
         return 0
-    if arguments.name not in rules:
-        raise _CannotError(f"no rule is called {arguments.name!r}; `tocsin rules` lists them")
+    if name not in rules:
+        raise _CannotError(f"no rule is called {name!r}; `tocsin rules` lists them")
     report = _load("tocsin_service.report")
-    print("\n".join(report.rule_lines(rules[arguments.name], arguments.lang)))
+    print("\n".join(report.rule_lines(rules[name], arguments.lang)))
     return 0
+
+
+def _read_rules(path: str | None) -> Any:
+    """The rules that a rule file makes; the shipped ones without it."""
+    files = _load("tocsin_service.rulefiles")
+    try:
+        return files.read_rules(path)
+    except files.RulesError as error:
+        raise _CannotError(str(error)) from None
+
+
+def _test_rules(paths: Sequence[str], rules: str | None) -> int:
+    """Run files of rule tests; a broken one doesn't keep the others from running."""
+    if not paths:
+        raise _CannotError("name the files to run: tocsin rules test FILE...")
+    if rules is not None:
+        raise _CannotError("a file of rule tests names its rule file itself (`rules: FILE`); leave --rules out")
+    files = _load("tocsin_service.rulefiles")
+    passed, failed, broken = 0, 0, False
+    for path in paths:
+        try:
+            for ok, lines in files.run_tests(Path(path)):
+                print(lines)
+                passed, failed = passed + ok, failed + (not ok)
+        except files.RulesError as error:
+            print(f"tocsin: {error}", file=sys.stderr)
+            broken = True
+    print(f"{passed} passed, {failed} failed")
+    return USAGE_ERROR if broken else int(failed > 0)
 
 
 def run_name(file: str) -> str:

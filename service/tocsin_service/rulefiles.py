@@ -9,7 +9,7 @@ from tocsin_detectors.rulefile import RuleFileError, load
 from tocsin_detectors.rules import RuleSet, shipped_rules
 from tocsin_detectors.ruletest import read_suite, run_suite
 
-__all__ = ["RulesError", "read_rules", "test_rules"]
+__all__ = ["RulesError", "read_rules", "run_tests"]
 
 
 class RulesError(ValueError):
@@ -30,7 +30,7 @@ def read_rules(path: str | Path | None) -> RuleSet:
         raise RulesError(str(error)) from None
 
 
-def test_rules(path: Path) -> Iterator[tuple[bool, str]]:
+def run_tests(path: Path) -> Iterator[tuple[bool, str]]:
     """Run a file of rule tests: for each case whether it passed, and the lines to print.
 
     A rule file that it names is looked for beside it.

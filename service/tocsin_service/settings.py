@@ -40,6 +40,7 @@ class Settings:
         sync: "normal" survives a killed process, "full" survives a power cut too and costs about 17 times as much.
         tokens: bearer tokens that clients may use; empty means no token is asked for. Secret.
         slack_webhook: incoming-webhook address of Slack; None turns Slack off. Secret.
+        rules: path of a rule file, read at the start; None: the shipped rules as they are.
         lang: language of messages: "en" or "zh".
         runbook_base: where the runbook pages are: a path, or an http(s) address, which makes them links.
         max_body_bytes: largest request body as sent, in bytes.
@@ -57,6 +58,7 @@ class Settings:
     sync: Literal["normal", "full"] = "normal"
     tokens: tuple[str, ...] = field(default=(), repr=False)
     slack_webhook: str | None = field(default=None, repr=False)
+    rules: Path | None = None
     lang: Language = "en"
     runbook_base: str = RUNBOOK_BASE
     max_body_bytes: int = 8 * 2**20
@@ -169,7 +171,7 @@ def _parse(key: str, value: object, source: str) -> object:
     if not isinstance(value, (str, Path)) or not str(value).strip():
         raise SettingsError(f"{source}: {key} must be a text that is not empty")
     text = str(value).strip()
-    return Path(text) if key in {"db", "token_file", "slack_webhook_file"} else text
+    return Path(text) if key in {"db", "rules", "token_file", "slack_webhook_file"} else text
 
 
 def _parse_number(key: str, value: object, source: str) -> int | float:

@@ -17,6 +17,7 @@ from tocsin_detectors.alerts import (
 )
 from tocsin_detectors.engine import Engine
 from tocsin_detectors.entries import RunConfig, StepVector
+from tocsin_detectors.rules import RuleSet
 from tocsin_service.presentation import PLAIN, Presentation
 
 __all__ = ["Verdict", "judge", "read_vectors"]
@@ -76,9 +77,11 @@ def read_vectors(path: str | Path) -> list[StepVector]:
     return [StepVector(vector.step, vector.metrics, vector.time) for vector in readers.read(path)]
 
 
-def judge(run: str, vectors: Iterable[StepVector], config: RunConfig | None = None) -> Verdict:
-    """Fold vectors in the given order, exactly as the service would."""
-    engine = Engine(run)
+def judge(
+    run: str, vectors: Iterable[StepVector], config: RunConfig | None = None, rules: RuleSet | None = None
+) -> Verdict:
+    """Fold vectors in the given order, exactly as the service would; by the shipped rules if no others are given."""
+    engine = Engine(run, rules)
     verdict = Verdict(run)
     if config is not None and config != RunConfig():
         verdict.take(engine.feed(config))

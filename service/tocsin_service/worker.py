@@ -16,6 +16,7 @@ from typing import Any
 
 from tocsin_detectors.alerts import Event, IncidentEvent, Severity
 from tocsin_detectors.engine import Engine
+from tocsin_detectors.rules import RuleSet
 from tocsin_service.exposition import Exposition
 from tocsin_service.store import Commit, Notification, Progress, Store, Stored, StoreUnavailable
 
@@ -47,6 +48,7 @@ class Worker:
         store: the log it reads and the state it commits.
         exposition: where it counts.
         receivers: names of the receivers to notify of incidents.
+        rules: what to judge by; the shipped rules if not given.
         notified: called after a commit that made notifications.
         clock: Unix time in seconds.
     """
@@ -56,11 +58,12 @@ class Worker:
         store: Store,
         exposition: Exposition,
         receivers: Sequence[str] = (),
+        rules: RuleSet | None = None,
         notified: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store, self._exposition, self._receivers = store, exposition, tuple(receivers)
-        self._notified, self._clock = notified, clock
+        self._rules, self._notified, self._clock = rules, notified, clock
         self._tracked: OrderedDict[str, _Tracked] = OrderedDict()
         self._news: OrderedDict[str, float] = OrderedDict()  # run -> when its oldest news was stored (monotonic)
         self._changed = threading.Condition()
@@ -281,17 +284,17 @@ class Worker:
 
     def _restore(self, run: str, progress: Progress) -> _Tracked:
         """An engine from the snapshot, or a fresh one if the snapshot is of another version or doesn't fit."""
-        engine, snapshot = Engine(run), progress.snapshot
+        engine, snapshot = Engine(run, self._rules), progress.snapshot
         if snapshot is None or not snapshot.version == progress.version == engine.version:
             return _Tracked(engine, 0)
         if snapshot.position > progress.position:
             return _Tracked(engine, 0)
         try:
-            return _Tracked(Engine.restore(run, snapshot.state), snapshot.position)
+            return _Tracked(Engine.restore(run, snapshot.state, self._rules), snapshot.position)
         except Exception:
             self._exposition.worker_errors.inc()
             logger.exception("run %r: the snapshot doesn't fit; the run is folded from the start of its log", run)
-            return _Tracked(Engine(run), 0)
+            return _Tracked(Engine(run, self._rules), 0)
 
     def _rewrite(self, run: str, tracked: _Tracked, events: Sequence[Event]) -> None:
         """Replaces what another version of the rules had found. The past was told when it happened: nobody is paged."""

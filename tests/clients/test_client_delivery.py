@@ -107,6 +107,9 @@ def test_a_closed_idle_connection_is_no_failure(server, connect, caplog):
     server.wait(lambda s: s.steps() == [1])
     run.log({"x": 1}, 2)
     server.wait(lambda s: s.steps() == [1, 2])
+    answered = threading.Event()  # cut an idle connection, not one whose answer is still on its way
+    while run.stats()["delivered"] < 2:
+        assert not answered.wait(0.001)
     server.cut()
     run.log({"x": 1}, 3)
     assert run.finish(30)

@@ -174,7 +174,7 @@ REGISTRY: dict[type[Test], Entry] = {
             Case(Trend("up", ratio=3, block=3, blocks=8, skip=3, magnitude=True), SYMLOG, growth(-1, 30, 45), at=26),
         ),
         quiet=(Trend("up", z=3.3, ratio=3.0), Trend("down", z=3.3, ratio=3.0, relative=0.8)),
-        invalid=({"z": 0.0}, {"ratio": 1.0}, {"block": 2}, {"blocks": 5}, {"blocks": 41}),
+        invalid=({"z": 0.0}, {"ratio": 1.0}, {"block": 2}, {"blocks": 5}, {"blocks": 41}, {"z": 4.0, "blocks": 10}),
     ),
     Plateau: Entry(
         cases=(

@@ -21,10 +21,11 @@ from tocsin_detectors.catalogue.pattern import Pattern, fill
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 CATALOGUE = Catalogue()
-ALIASES: dict[str, dict[str, list[str | dict[str, str]]]] = json.loads(
+ALIASES: dict[str, dict[str, list[str | dict[str, Any]]]] = json.loads(
     resources.files("tocsin_detectors.catalogue").joinpath("aliases.json").read_text(encoding="utf-8")
 )
 SAMPLES = {"n": "8", "i": "0", "option": "token_k1", "stat": "mean", "pick": "best", "spread": "std"}
+SAMPLES |= {"signed": "seq_sum_k1", "unsigned": "seq_max_k3"}
 SAMPLES |= {"source": "openai/gsm8k", "stage": "reward", "word": "acc", "rest": "seq_mean"}
 
 # Every metric of the VeRL summary of 2026-04-23, braces as in a shell.
@@ -114,7 +115,7 @@ def every_alias() -> Iterator[tuple[str, str, str, str | None, int]]:
                 if isinstance(entry, str):
                     yield framework, target, entry, None, priority
                 else:
-                    yield framework, target, entry["name"], entry["transform"], priority
+                    yield framework, target, entry["name"], entry.get("transform"), priority
 
 
 def metric_of(name: str, framework: str | None = None) -> Metric:
@@ -159,12 +160,31 @@ def test_names_are_unique() -> None:
         ("actor/ppo_kl", (-3.0, 3.0, math.inf), (math.nan,)),
         ("rollout_corr/k3_kl", (0.0, math.inf), (-0.1,)),
         ("rollout_corr/chi2_seq", (-1.0, 1e17), (-1.1,)),
+        ("rollout_corr/training_ppl", (1.0, 1e300), (0.99,)),
+        ("rollout_corr/rollout_ppl", (1.0,), (0.0,)),
+        ("rollout_corr/training_log_ppl", (0.0, 12.0), (-0.1,)),
+        ("rollout_corr/rollout_log_ppl", (0.0,), (-0.1,)),
+        ("rollout_corr/mult_prob_error", (1.0, 2.0), (0.0, 0.99)),
+        ("training/rollout_probs_diff_std", (0.0, math.sqrt(0.5)), (0.8, -0.1)),
     ],
 )
 def test_possible_range(name: str, inside: tuple[float, ...], outside: tuple[float, ...]) -> None:
     metric = metric_of(name)
     assert all(metric.allows(value) for value in inside)
     assert not any(metric.allows(value) for value in outside)
+
+
+@pytest.mark.parametrize("statistic", ["mean", "max", "min", "seq_mean", "seq_max", "seq_min"])
+@pytest.mark.parametrize("level", ["token", "seq_sum", "seq_mean", "seq_max"])
+def test_only_the_k1_rejection_statistics_have_a_sign(level: str, statistic: str) -> None:
+    for estimator in ("k2", "k3"):
+        metric = metric_of(f"rollout_corr/rollout_rs_{level}_{estimator}_{statistic}")
+        assert (metric.low, metric.high) == (0, None)
+    name = f"rollout_corr/rollout_rs_{level}_k1_{statistic}"
+    if level == "seq_max":  # no such option
+        assert lookup(name) is None
+    else:
+        assert metric_of(name).allows(-1.0)
 
 
 def test_no_alias_is_ambiguous_within_a_framework() -> None:
@@ -351,6 +371,24 @@ def test_transform(name: str, framework: str | None, value: float, canonical_val
     assert found.apply(value) == pytest.approx(canonical_value)
     assert math.isnan(found.apply(math.nan))
     assert math.isinf(found.apply(math.inf))
+
+
+@pytest.mark.parametrize(
+    ("name", "absent"),
+    [
+        ("train/token_mult_prob_error", (0.0,)),
+        ("train/gen_kl_error", (0.0,)),
+        ("train/policy_kl_error", (0.0,)),
+        ("train/sampling_importance_ratio", (0.0,)),
+        ("train/probs_ratio", (-1.0,)),
+        ("train/probs_ratio_min", (-1.0,)),
+        ("train/probs_ratio_max", (-1.0,)),
+        ("train/kl_penalty", ()),  # 0 if there is no penalty, and at the first step
+    ],
+)
+@pytest.mark.parametrize("framework", ["nemo-rl", None])
+def test_values_that_mean_not_measured(name: str, absent: tuple[float, ...], framework: str | None) -> None:
+    assert CATALOGUE.resolve(name, framework).absent == absent
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ NAMES = sorted(
     | {name for rule in shipped_rules() if rule.expression is not None for name in rule.expression.names}
     | {"reward", "train/kl", "critic/score/min", "critic/score/max", "actor/lr", "our/own"}
 )
-LEVELS = [0.0, -0.0, 1e-9, 0.01, 0.3, 1.0, 7.0, 500.0, -0.5, -40.0, 1.7e308, -1.7e308, 5e-324, math.nan, math.inf, -math.inf]
+LEVELS = [math.nan, math.inf, -math.inf]
+LEVELS += [0.0, -0.0, 1e-9, 0.01, 0.3, 1.0, 7.0, 500.0, -0.5, -40.0, 1.7e308, -1.7e308, 5e-324]
 
 names = st.sampled_from(NAMES) | st.text(max_size=6)
 values = st.sampled_from(LEVELS) | st.floats()
@@ -81,9 +82,7 @@ def check_events(events: Iterable[Event]) -> None:
     for event in events:
         assert event.id not in ids
         ids.add(event.id)
-        thing, known = (
-            (event.alert, open_alerts) if isinstance(event, AlertEvent) else (event.incident, open_incidents)
-        )
+        thing, known = (event.alert, open_alerts) if isinstance(event, AlertEvent) else (event.incident, open_incidents)
         if event.transition is Transition.FIRED:
             assert thing.id not in known
             known[thing.id] = thing

@@ -42,14 +42,9 @@ def test_a_page_has_every_part(rule: Rule) -> None:
     page = PAGES[f"{rule.name}.md"]
     parts = ("Meaning", "Impact", "Diagnosis", "Mitigation", "How it is judged", "To change it", "中文")
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == list(parts)
-    for said in (
-        rule.title,
-        rule.meaning,
-        story(rule.name).impact.split("`")[0],
-        f"**Severity.** {rule.severity.title()}",
-    ):
+    impact = story(rule.name).impact.split("`")[0]  # what follows may be a link
+    for said in (rule.title, rule.meaning, impact, f"**Severity.** {rule.severity.title()}"):
         assert said in page
-    assert "None" not in page
 
 
 def test_the_index_has_every_rule_once() -> None:
@@ -101,12 +96,13 @@ def changed(value: Any) -> Any:
         case int():
             return value + 2
         case _:
-            return value * 1.5
+            return value * 1.5 + 0.25
 
 
 @pytest.mark.parametrize("kind", TESTS, ids=name)
 def test_every_parameter_of_a_test_shows_in_its_words(kind: type[Test]) -> None:
-    test = kind(above=1.0) if kind is algorithms.Bound else kind()  # type: ignore[call-arg]
+    needed: dict[str, Any] = {"above": 1.0} if kind is algorithms.Bound else {}
+    test = kind(**needed)
     for one in fields(kind):
         if one.name in {"below", "beyond"}:
             continue  # in place of `above`

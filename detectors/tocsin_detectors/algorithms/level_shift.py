@@ -92,10 +92,8 @@ class _State(Algorithm):
         test = self.test
         if len(series.recent) < test.smooth - 1:
             return QUIET
-        x = point.x if test.smooth == 1 else self._smoothed(point, series)
-        if self.reference is None and not test.by_steps and series.is_ordinary(x):
-            return QUIET
-        baseline = self.reference or (series.local_baseline(x, self.least) if test.by_steps else series.baseline)
+        x = point.x if test.smooth == 1 else series.smoothed_with(point.x, test.smooth)
+        baseline = self._baseline(x, series)
         if baseline is None or baseline.count < test.min_rows:
             return QUIET
         distance = x - baseline.median
@@ -127,10 +125,13 @@ class _State(Algorithm):
         severe = side * (x - self.origin) >= test.severe_factor * needed
         return self._evidence(x, series, baseline, max(needed, far), severe=severe)
 
-    def _smoothed(self, point: Point, series: Series) -> float:
-        """Median of the last values with the newest; monotone scales let the median pass through."""
-        values = [*series.recent, point.value][-self.test.smooth :]
-        return series.scale.transform(sorted(values)[len(values) // 2])
+    def _baseline(self, x: float, series: Series) -> Baseline | None:
+        """What to judge by; None where one look tells that there is nothing to judge."""
+        if self.reference is not None:
+            return self.reference
+        if self.test.by_steps:
+            return series.local_baseline(x, self.least)
+        return None if series.is_ordinary(x) else series.baseline
 
     def _local(self, series: Series) -> float:
         """Where the metric has been just before."""

@@ -99,7 +99,7 @@ class _State(Algorithm):
             window=n,
             detail=(
                 f"mean of the last {k} values {new:.4g}, of the {n} before {old:.4g} (outer tenths left out); "
-                f"{pairs / (n * k):.0%} of all pairs go {test.direction}; Mann-Whitney z {z:.1f}, abnormal from {test.z:g}"
+                f"{pairs / (n * k):.0%} of all pairs go {test.direction}; z {z:.1f}, abnormal from {test.z:g}"
             ),
         )
 

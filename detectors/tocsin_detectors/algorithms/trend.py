@@ -53,6 +53,8 @@ class Trend(Test):
     def __post_init__(self) -> None:
         if self.z <= 0 or self.ratio <= 1 or self.block < 3 or not 6 <= self.blocks <= 40:
             raise ValueError(f"out of range: {self}")
+        if self.z > _standardised(self.blocks * (self.blocks - 1) // 2, self.blocks):
+            raise ValueError(f"so few blocks never reach this z, however steady the trend: {self}")
 
     def start(self) -> Algorithm:
         return _State(self)
@@ -89,7 +91,7 @@ class _State(Algorithm):
         sign = 1 if self.test.direction == "up" else -1
         rises = [sign * (later - earlier) for earlier, later in combinations(blocks, 2)]
         s = sum((rise > 0) - (rise < 0) for rise in rises)
-        z = (s - 1) / math.sqrt(n * (n - 1) * (2 * n + 5) / 18) if s > 0 else 0.0
+        z = _standardised(s, n)
         spans = [j - i for i, j in combinations(range(n), 2)]
         slope = sorted(rise / span for rise, span in zip(rises, spans, strict=True))[len(rises) // 2]
         change = slope * (n - 1)
@@ -137,3 +139,8 @@ class _State(Algorithm):
         self.blocks = deque(state.get("blocks", ()), maxlen=self.test.blocks)
         self.steps = deque(state.get("steps", ()), maxlen=self.test.blocks)
         self.reading = Reading(**state["reading"]) if state else QUIET
+
+
+def _standardised(s: int, blocks: int) -> float:
+    """Mann and Kendall's S in its standard deviations, with the correction for continuity; 0 if it isn't positive."""
+    return (s - 1) / math.sqrt(blocks * (blocks - 1) * (2 * blocks + 5) / 18) if s > 0 else 0.0

@@ -99,8 +99,9 @@ class _Names:
         patterns: list[tuple[Pattern, _Alias]] = []
         for target, names in rows.items():
             for priority, entry in enumerate(names, start=1):
-                given = {"name": entry} if isinstance(entry, str) else entry
-                name, transform = given["name"], TRANSFORMS.get(given.get("transform", ""))
+                given: dict[str, Any] = {"name": entry} if isinstance(entry, str) else entry
+                name = given["name"]
+                transform = TRANSFORMS[given["transform"]] if "transform" in given else None
                 alias = _Alias(target, transform, priority, tuple(given.get("absent", ())))
                 if "{" in name:
                     patterns.append((Pattern(name), alias))

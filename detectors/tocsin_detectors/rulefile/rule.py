@@ -45,6 +45,7 @@ class RuleReader:
         self._reading, self._source, self._rules = reading, source, rules
         self._problems = reading.problems
         self._catalogue = Catalogue()
+        self._names = frozenset({*(rule.name for rule in shipped_rules()), *rules.entries})
         hints = get_type_hints(Rule)
         self._plain = {
             one.name: hints[one.name] for one in fields(Rule) if one.name not in {*SPECIAL, "name", "source"}
@@ -91,10 +92,9 @@ class RuleReader:
         if "metrics" not in written.entries and "expression" not in written.entries:
             missing.append("metrics (or expression)")
         if missing:
-            names = [rule.name for rule in shipped_rules()]
             self._problems.add(
                 line,
-                f"no shipped rule is called {name!r} ({nearest(name, names)}), "
+                f"no shipped rule is called {name!r} ({nearest(name, self._names - {name})}), "
                 f"and a new rule needs {', '.join(missing)}",
             )
         elif NAME.fullmatch(name) is None or name in RESERVED:
@@ -116,6 +116,12 @@ class RuleReader:
         for key in ("recovery", "critical_after"):
             if changes.get(key) == 0:
                 self._problems.add(written.lines[key], f"{name}: {key} has to be at least 1")
+        for other in sorted(changes.get("unless") or ()):
+            if other not in self._names or other == name:
+                self._problems.add(
+                    written.lines["unless"],
+                    f"{name}: unless names other rules; {other!r}: {nearest(other, self._names)}",
+                )
         for key in ("family", "critical_with"):
             given = changes.get(key) or ()
             for family in [given] if isinstance(given, str) else sorted(given):

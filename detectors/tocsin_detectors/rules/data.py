@@ -110,7 +110,31 @@ STEP_GAP = Rule(
     source="beyond the seed: lost steps",
 )
 
+TOO_MANY_METRICS = Rule(
+    name="too_many_metrics",
+    family="data",
+    metrics=("training/global_step",),
+    tests=(),
+    signs=1,
+    among=1,
+    recovery=5,
+    severity=Severity.INFO,
+    title="More metric names than can be watched",
+    meaning=(
+        "The run has used more distinct metric names than a run may have. Those that came first are watched on; new names are "
+        "stored, but nothing looks at them. Mostly a name holds something that changes, such as a step, a path or a sample id."
+    ),
+    remedies=(
+        "Take what changes out of the metric names.",
+        "Log samples and per-item values elsewhere, not as metrics.",
+    ),
+    source="beyond the seed: bounded work for each vector",
+)
+
 # The rules that the engine itself looks after, for every metric and for the steps.
-CHECKS = {rule.name: rule for rule in (NON_FINITE, IMPOSSIBLE_VALUE, METRIC_MISSING, STEP_WENT_BACK, STEP_GAP)}
+CHECKS = {
+    rule.name: rule
+    for rule in (NON_FINITE, IMPOSSIBLE_VALUE, METRIC_MISSING, STEP_WENT_BACK, STEP_GAP, TOO_MANY_METRICS)
+}
 
 RULES = tuple(CHECKS.values())

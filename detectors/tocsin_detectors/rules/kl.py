@@ -50,7 +50,7 @@ RULES = (
         skip_zero=True,
         tests=(
             Guarded(
-                Trend("up", z=4, ratio=3.5, block=5, blocks=10, skip=10, at_least=0.1), (Condition.REWARD_NOT_RISING,)
+                Trend("up", z=3.6, ratio=3.5, block=5, blocks=10, skip=10, at_least=0.1), (Condition.REWARD_NOT_RISING,)
             ),
         ),
         severity=Severity.WARNING,

@@ -14,6 +14,7 @@ from tocsin_detectors.runbooks.wording import (
     NO_TESTS,
     describe,
     exceptions,
+    knows_severe,
     needs_company,
     plain_tests,
     scale_kinds,
@@ -108,6 +109,8 @@ def _alert(rule: Rule) -> str:
     if company or not tests:
         signs = "1 sign" if rule.signs == 1 else f"{rule.signs} signs"
         said = f"It fires at {signs} among {rule.among} values" if rule.signs > 1 else said
+        if rule.signs > 2 and any(map(knows_severe, company)):
+            said += f", or {rule.signs - 1} if one is severe"
         if len(company) < len(tests) and rule.signs > 1:
             said += "; a test that judges several values at once needs no second one"
     over = "with the first value" if rule.recovery == 1 else f"after {rule.recovery} values in a row"

@@ -23,7 +23,17 @@ from tocsin_detectors.rules.data import VITAL_FAMILIES
 from tocsin_detectors.scale import Scale
 from tocsin_detectors.watch import SETTLED
 
-__all__ = ["CONDITIONS", "NO_TESTS", "describe", "exceptions", "needs_company", "plain_tests", "scale_kinds", "urgency"]
+__all__ = [
+    "CONDITIONS",
+    "NO_TESTS",
+    "describe",
+    "exceptions",
+    "knows_severe",
+    "needs_company",
+    "plain_tests",
+    "scale_kinds",
+    "urgency",
+]
 
 NEVER = 1e4  # a factor beyond which a rule means that no change of that size is to be severe
 
@@ -55,6 +65,7 @@ NO_TESTS: Mapping[str, str] = {
     ),
     "step_went_back": "A step is lower than one that has come before.",
     "step_gap": "The step number jumps much farther than it usually does.",
+    "too_many_metrics": "The run has used more than 8192 distinct metric names.",
     "model_collapse": (
         "Alerts of at least two families begin within a few steps of one another, at least one of them in KL, entropy, "
         "reward or length. Only rules that say so on their page count as signs."
@@ -189,6 +200,11 @@ def needs_company(test: Test) -> bool:
     if isinstance(test, LevelShift):
         return test.smooth == 1 and not test.alone
     return isinstance(test, Bound)
+
+
+def knows_severe(test: Test) -> bool:
+    """Whether the test calls some single values severe."""
+    return isinstance(test, LevelShift) or (isinstance(test, Bound) and test.severe is not None)
 
 
 def urgency(rule: Rule) -> Iterator[str]:
