@@ -26,14 +26,12 @@ from tocsin_detectors.alerts import (
     Severity,
     State,
     Transition,
-    alert_from_json,
-    alert_to_json,
     derive_id,
 )
 from tocsin_detectors.algorithms import QUIET, UNDECIDED, Point, Reading
 from tocsin_detectors.conditions import holds
 from tocsin_detectors.entries import Entry, Rebaseline, RunConfig, StepVector, entry_to_json
-from tocsin_detectors.incidents import Incidents
+from tocsin_detectors.incidents import Incidents, alert_from_state, alert_to_state
 from tocsin_detectors.ordering import Order, Ordering
 from tocsin_detectors.roster import MOST_SLOTS, Roster
 from tocsin_detectors.rules import Condition, Rule, RuleSet, shipped_rules
@@ -340,7 +338,7 @@ class Engine:
             "ordering": self._ordering.snapshot(),
             "roster": self._roster.snapshot(),
             "incidents": self._incidents.snapshot(),
-            "alerts": [alert_to_json(alert) for alert in self._alerts.values()],
+            "alerts": [alert_to_state(alert) for alert in self._alerts.values()],
             "onset_rows": list(self._onset_rows.values()),
             "steps": {name: watch.snapshot() for name, watch in self._steps.items()},
         }
@@ -360,7 +358,7 @@ class Engine:
         engine._ordering.restore(state["ordering"])
         engine._roster.restore(state["roster"])
         engine._incidents.restore(state["incidents"])
-        alerts = [alert_from_json(alert) for alert in state["alerts"]]
+        alerts = [alert_from_state(alert, engine.rules) for alert in state["alerts"]]
         engine._alerts = {(alert.rule, alert.metric): alert for alert in alerts}
         engine._onset_rows = dict(zip(engine._alerts, state["onset_rows"], strict=True))
         for name, watch in engine._steps.items():

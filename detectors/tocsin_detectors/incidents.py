@@ -21,7 +21,7 @@ from tocsin_detectors.alerts import (
 from tocsin_detectors.rules import RuleSet
 from tocsin_detectors.rules.incident import BEHAVIOUR_FAMILIES, MODEL_COLLAPSE, TOGETHER
 
-__all__ = ["Incidents"]
+__all__ = ["Incidents", "alert_from_state", "alert_to_state"]
 
 
 class _Open:
@@ -34,6 +34,16 @@ class _Open:
         self.alerts = alerts
         self.last_row = last_row
         self.told: Incident | None = None  # as it was when it was last told of
+
+    def add(self, alert: Alert) -> None:
+        """Take in a member. An earlier alert of its rule and metric that is over makes room, but for the first sign:
+        a metric that comes and goes must not make the incident grow for ever.
+        """
+        for known in list(self.alerts.values()):
+            same = (known.rule, known.metric) == (alert.rule, alert.metric)
+            if same and known.state is State.RESOLVED and known.id != self.incident.first_sign:
+                del self.alerts[known.id]
+        self.alerts[alert.id] = alert
 
 
 class Incidents:
@@ -54,24 +64,27 @@ class Incidents:
             row: the row of its onset.
             last_good_step: the last logged step before its onset.
         """
-        entry = self._of(row)
+        entry = self._of(row, alert.severity)
         if entry is None:
             entry = _Open(self._new(alert, last_good_step), {}, row)
             self._open.append(entry)
         alert = replace(alert, incident=entry.incident.id)
-        entry.alerts[alert.id] = alert
+        entry.add(alert)
         entry.last_row = max(entry.last_row, row)
         if alert.onset_step < entry.incident.onset_step:
             entry.incident = replace(entry.incident, onset_step=alert.onset_step, last_good_step=last_good_step)
         return alert
 
-    def _of(self, row: int) -> _Open | None:
+    def _of(self, row: int, severity: Severity) -> _Open | None:
         """The open incident that an alert with its onset in this row belongs to.
 
-        What a collapse still breaks long after its beginning is no news of its own: it joins the collapse.
+        What a collapse still breaks long after its beginning is no news of its own: it joins the collapse. What is only
+        worth a look (a resume, a gap) is no sign of anything and stays by itself.
         """
-        near = (entry for entry in self._open if abs(row - entry.last_row) <= TOGETHER)
-        collapses = (entry for entry in self._open if entry.incident.rule == MODEL_COLLAPSE.name)
+        info = severity is Severity.INFO
+        kin = [entry for entry in self._open if (entry.incident.severity is Severity.INFO) == info]
+        near = (entry for entry in kin if abs(row - entry.last_row) <= TOGETHER)
+        collapses = (entry for entry in kin if entry.incident.rule == MODEL_COLLAPSE.name)
         return next(near, None) or next(collapses, None)
 
     def refresh(self, alert: Alert) -> None:
@@ -140,7 +153,7 @@ class Incidents:
         return [
             {
                 "incident": incident_to_json(entry.incident),
-                "alerts": [alert_to_json(alert) for alert in entry.alerts.values()],
+                "alerts": [alert_to_state(alert) for alert in entry.alerts.values()],
                 "last_row": entry.last_row,
             }
             for entry in self._open
@@ -150,7 +163,7 @@ class Incidents:
         """Take over what :meth:`snapshot` gave (between two vectors, when everything has been told)."""
         self._open = []
         for saved in state:
-            alerts = [alert_from_json(alert) for alert in saved["alerts"]]
+            alerts = [alert_from_state(alert, self._rules) for alert in saved["alerts"]]
             entry = _Open(
                 incident_from_json(saved["incident"]), {alert.id: alert for alert in alerts}, saved["last_row"]
             )
@@ -166,3 +179,16 @@ def _difference(before: Incident | None, now: Incident) -> Transition | None:
     if now.severity.rank > before.severity.rank or (now.rule != before.rule and now.rule == MODEL_COLLAPSE.name):
         return Transition.ESCALATED
     return Transition.GREW if len(now.members) > len(before.members) else None
+
+
+def alert_to_state(alert: Alert) -> dict[str, Any]:
+    """An alert for a snapshot: without the texts that its rule has anyway."""
+    data = alert_to_json(alert)
+    del data["meaning"], data["remedies"]
+    return data
+
+
+def alert_from_state(state: Mapping[str, Any], rules: RuleSet) -> Alert:
+    """The alert that :func:`alert_to_state` wrote."""
+    rule = rules[state["rule"]]
+    return alert_from_json({**state, "meaning": rule.meaning, "remedies": rule.remedies})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+import subprocess
 from typing import Any
 
 import pytest
@@ -100,3 +102,11 @@ def test_an_idle_service(api: Any, runs: int) -> None:
     for run in range(runs):
         api.call("PUT", f"/v1/runs/{run}", {})
     assert "tocsin_run_last_step" not in scrape(api)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool isn't installed (Debian: prometheus)")
+def test_prometheus_own_linter_has_nothing_to_say(api: Any) -> None:
+    post(api, range(5), run='evil "run" {label="x"} \U0001f514')
+    text = api.get("/metrics").data
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")

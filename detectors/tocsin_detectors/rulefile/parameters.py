@@ -115,9 +115,8 @@ def _read_test(
         test = kind(**{**before, **given})
     except ValueError as error:
         name = _culprit(kind, before, given)
-        line = written.lines[name] if name else written.line
-        where = f"{name} is {_short(given[name])}, which is " if name else ""
-        reading.problems.add(line, f"{rule}: {where}{error}; see {algorithm_name(kind)} in docs/rules.md")
+        where = f"{name}: {given[name]!r:.40} doesn't fit ({_describe(kind, name)}): " if name else ""
+        reading.problems.add(written.lines[name] if name else written.line, f"{rule}: {where}{error}")
         return None
     return Guarded(test, conditions) if conditions else test
 
@@ -133,5 +132,7 @@ def _culprit(kind: type[Test], before: dict[str, Any], given: dict[str, Any]) ->
     return None
 
 
-def _short(value: object) -> str:
-    return repr(value)[:40]
+def _describe(kind: type[Test], name: str) -> str:
+    """What the algorithm's own documentation says of a parameter."""
+    found = re.search(rf"^ +(?:\w+, )*{name}(?:, \w+)*: (.+(?:\n {{9,}}.+)*)", kind.__doc__ or "", re.MULTILINE)
+    return " ".join(found[1].split()).rstrip(".") if found else algorithm_name(kind)

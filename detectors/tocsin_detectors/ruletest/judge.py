@@ -10,6 +10,7 @@ from tocsin_detectors.engine import Engine
 from tocsin_detectors.entries import RunConfig, StepVector
 from tocsin_detectors.rulefile.problems import Problems, nearest
 from tocsin_detectors.rules import RuleSet
+from tocsin_detectors.rules.incident import MODEL_COLLAPSE
 from tocsin_detectors.ruletest.suite import Case, Expectation, Suite
 
 __all__ = ["Outcome", "run_case", "run_suite"]
@@ -78,6 +79,7 @@ def run_case(case: Case, rules: RuleSet) -> Outcome:
         for alert in left
         if case.all_quiet or alert.rule in case.quiet
     )
+    differences.extend(_unwanted_collapses(case, said))
     return Outcome(case, tuple(differences))
 
 
@@ -163,6 +165,17 @@ def _miss_end(expectation: Expectation, one: Alert | Incident, subject: str) -> 
         end = f"was resolved at step {one.resolved_step}" if over else "was never resolved"
         return [f"{subject} and {end}; expected to be resolved at step {expectation.resolved}"]
     return []
+
+
+def _unwanted_collapses(case: Case, said: _Said) -> Iterator[str]:
+    """An incident that became a collapse is news of its own, beside the alerts in it."""
+    name = MODEL_COLLAPSE.name
+    if not (case.all_quiet or name in case.quiet) or any(one.incident and one.rule == name for one in case.expect):
+        return
+    for (incident, rule), step in said.became.items():
+        if rule == name:
+            members = ", ".join(said.alerts[member].rule for member in said.incidents[incident].members)
+            yield f"nothing was to be said of it, but an incident became {name} at step {step}: {members}"
 
 
 def _absent(expectation: Expectation, others: list[Alert]) -> str:
