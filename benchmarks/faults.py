@@ -1,6 +1,7 @@
 """Synthetic faults in real healthy runs: is each caught, in time, under the right name and no louder than it deserves?
 
-    python benchmarks/faults.py [--corpus DIR] [--runs DIR] [--rounds 2] [--seed 0] [--only TEXT] [--verbose]
+    python benchmarks/faults.py [--corpus DIR] [--runs DIR] [--rounds 2] [--seed 0] [--only TEXT]
+                                [--summary | --verbose]
 
 Each kind of fault (`fault_kinds.py`) is injected into each healthy run that reports what it needs, at rows drawn by the
 seed, away from anything that the labels call unusual. The engine sees the same rows with and without the fault: what
@@ -152,7 +153,7 @@ def cases(runs: list[LabelledRun], fault: Fault, rounds: int, seed: int) -> Iter
                 yield run.name, str(reason)
 
 
-def report(fault: Fault, outcomes: list[Outcome], unfit: Counter[str], *, verbose: bool) -> int:
+def report(fault: Fault, outcomes: list[Outcome], unfit: Counter[str], *, verbose: bool) -> None:
     right = [outcome for outcome in outcomes if outcome.right(fault)]
     delays = [outcome.delay for outcome in right if outcome.delay is not None]
     caught = right if fault.tell == "quiet" else [outcome for outcome in outcomes if outcome.caught]
@@ -171,7 +172,6 @@ def report(fault: Fault, outcomes: list[Outcome], unfit: Counter[str], *, verbos
                 print(f"    no page   {outcome.run} step {outcome.step}: {outcome.fired}")
         for reason, count in unfit.most_common():
             print(f"    unfit     {count:3d}  {reason}")
-    return len(right)
 
 
 def healthy_runs(corpus: Path, recorded: Path) -> list[LabelledRun]:
@@ -189,11 +189,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="cases a run and kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="kinds whose name contains this")
-    parser.add_argument("--verbose", action="store_true", help="name every miss, and why runs were unfit")
+    detail = parser.add_mutually_exclusive_group()
+    detail.add_argument("--summary", action="store_true", help="only the last line")
+    detail.add_argument("--verbose", action="store_true", help="name every miss, and why runs were unfit")
     arguments = parser.parse_args()
     runs = healthy_runs(arguments.corpus, arguments.runs)
     print(f"{len(runs)} healthy runs, {arguments.rounds} rounds, seed {arguments.seed}")
-    print(f"{'fault':36s} cases  unfit  caught  right  delay   tell  paged")
+    if not arguments.summary:
+        print(f"{'fault':36s} cases  unfit  caught  right  delay   tell  paged")
     total = named = 0
     for fault in FAULTS:
         if arguments.only not in fault.name:
@@ -202,7 +205,9 @@ def main() -> None:
         outcomes = [result for result in results if isinstance(result, Outcome)]
         unfit = Counter(result[1] for result in results if isinstance(result, tuple))
         total += len(outcomes)
-        named += report(fault, outcomes, unfit, verbose=arguments.verbose)
+        named += sum(outcome.right(fault) for outcome in outcomes)
+        if not arguments.summary:
+            report(fault, outcomes, unfit, verbose=arguments.verbose)
     print(f"right: {named} of {total} ({named / max(total, 1):.1%})")
 
 

@@ -101,9 +101,19 @@ class Rebaseline:
 
 Entry: TypeAlias = StepVector | RunConfig | Rebaseline
 
-_SPECIAL = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
+_SPECIAL = {
+    "nan": math.nan,
+    "none": math.nan,
+    "null": math.nan,
+    "inf": math.inf,
+    "infinity": math.inf,
+    "true": 1.0,
+    "false": 0.0,
+}
 # What str() and repr() of Python, numpy and torch scalars look like in logs: "np.float64(0.5)", "tensor(nan)".
-_WRAPPED = re.compile(r"^(?:np\.|numpy\.|torch\.|jnp\.)?[A-Za-z_]\w*\((.*?)(?:,.*)?\)$")
+_WRAPPED = re.compile(
+    r"^(?:np|numpy|torch|jnp|jax\.numpy)?\.?(?:tensor|Array|array|bfloat16|float\d*|int\d*|uint\d+|bool_?)\(([^(),]*)(?:,[^()]*)?\)$"
+)
 
 
 def number_to_json(value: float) -> float | str:

@@ -5,7 +5,7 @@ their history on resume, and a resume itself goes back to the last checkpoint. T
 
     larger step                                   NEXT
     no metric of it seen at this step or later    MORE (of the current step, or of an earlier one that came late)
-    a step and values that were seen              REPLAY
+    a step and values that were seen              REPLAY, and so are forgotten steps after it: a tracker's whole history
     an earlier step, logged before the newest one LATE: overtaken on its way, only its unseen metrics count
     an earlier step with other values             BACK: the next attempt (a resume)
     an attempt number smaller than the current    STALE
@@ -27,6 +27,7 @@ __all__ = ["Order", "Ordering"]
 
 STRIDES = 9  # rows that show how far apart steps usually are
 GAP = 3  # so many times as far is a gap
+FIRST = 16  # vectors of an attempt's beginning that are remembered as well: a replay begins there
 MEMORY = 256  # steps whose fingerprints and rows are remembered
 
 
@@ -42,7 +43,18 @@ class Order(Enum):
 class Ordering:
     """Rows, steps and attempts of a run. A row is a logged step, counted from 0 over all attempts."""
 
-    __slots__ = ("_fingerprints", "_rows", "_time", "attempt", "gap", "row", "step", "told_attempt")
+    __slots__ = (
+        "_fingerprints",
+        "_first",
+        "_replaying",
+        "_rows",
+        "_time",
+        "attempt",
+        "gap",
+        "row",
+        "step",
+        "told_attempt",
+    )
 
     def __init__(self) -> None:
         self.row = -1
@@ -53,6 +65,8 @@ class Ordering:
         self._time: float | None = None  # the newest time of this attempt
         self._rows: deque[int] = deque(maxlen=MEMORY)  # the steps of the last rows of this attempt
         self._fingerprints: deque[tuple[int, float]] = deque(maxlen=MEMORY)
+        self._first: list[tuple[int, float]] = []  # those of the attempt's first vectors, where a replay begins
+        self._replaying = False
 
     def place(self, vector: StepVector, has_seen: Callable[[str, int], bool]) -> Order:
         """Place a vector and take note of it (for BACK, :meth:`open_attempt` does).
@@ -69,12 +83,12 @@ class Ordering:
         fingerprint = _fingerprint(vector.metrics)
         if self.step is None or vector.step > self.step:
             self._begin_row(vector)
-            self._fingerprints.append((vector.step, fingerprint))
+            self._remember(vector.step, fingerprint)
             return Order.NEXT
         if not any(has_seen(name, vector.step) for name in vector.metrics):
-            self._fingerprints.append((vector.step, fingerprint))
+            self._remember(vector.step, fingerprint)
             return Order.MORE
-        if (vector.step, fingerprint) in self._fingerprints:
+        if self._is_replay(vector.step, fingerprint):
             return Order.REPLAY
         if vector.step == self.step or told is not None:
             return Order.MORE  # some of its metrics are news; those that were seen keep their first value
@@ -88,9 +102,11 @@ class Ordering:
         self.told_attempt = vector.attempt if vector.attempt is not None else self.told_attempt
         self._rows.clear()
         self._fingerprints.clear()
+        self._first.clear()
+        self._replaying = False
         self._time = None
         self._begin_row(vector)
-        self._fingerprints.append((vector.step, _fingerprint(vector.metrics)))
+        self._remember(vector.step, _fingerprint(vector.metrics))
 
     def row_of(self, step: int) -> int:
         """The row at which a step of this attempt was logged; the earliest one remembered if it is older."""
@@ -112,6 +128,8 @@ class Ordering:
             "time": self._time,
             "rows": list(self._rows),
             "fingerprints": [list(pair) for pair in self._fingerprints],
+            "first": [list(pair) for pair in self._first],
+            "replaying": self._replaying,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -120,6 +138,23 @@ class Ordering:
         self.told_attempt, self._time = state["told_attempt"], state["time"]
         self._rows = deque(state["rows"], maxlen=MEMORY)
         self._fingerprints = deque(((step, value) for step, value in state["fingerprints"]), maxlen=MEMORY)
+        self._first = [(step, value) for step, value in state["first"]]
+        self._replaying = state["replaying"]
+
+    def _remember(self, step: int, fingerprint: float) -> None:
+        self._fingerprints.append((step, fingerprint))
+        if len(self._first) < FIRST:
+            self._first.append((step, fingerprint))
+
+    def _is_replay(self, step: int, fingerprint: float) -> bool:
+        """Whether this was here before. Of what lies too far back to be remembered, a replay that has begun decides."""
+        known = (step, fingerprint)
+        if known in self._fingerprints:
+            return True
+        if known in self._first:
+            self._replaying = True
+            return True
+        return self._replaying and self._first[-1][0] < step < self._fingerprints[0][0]
 
     def _begin_row(self, vector: StepVector) -> None:
         self.gap = self._describe_gap(vector.step)

@@ -143,11 +143,14 @@ class Series:
         median = sorted(islice(values, count - NEAR, None))[NEAR // 2]
         if abs(x - median) < least and self.scale.kind == "symlog":
             return None
-        steps = sorted(abs(after - before) for before, after in pairwise(values))
-        noise = MAD_TO_SIGMA * steps[len(steps) // 2] / math.sqrt(2)
         size = max(map(abs, values))
         floor = FLOORS[self.scale.kind] * (size if self.scale.kind == "linear" else 1.0)
-        return Baseline(median, max(noise, floor, 1e-12), count, size)
+        return Baseline(median, max(self.step_noise(), floor, 1e-12), count, size)
+
+    def step_noise(self) -> float:
+        """Standard deviation of a value as its last single steps tell it, drifts left out; 0 without two values."""
+        steps = sorted(abs(after - before) for before, after in pairwise(self._transformed))
+        return MAD_TO_SIGMA * steps[len(steps) // 2] / math.sqrt(2) if steps else 0.0
 
     def push(self, step: int, value: float, x: float) -> None:
         """Take in a finite value: ``x`` is ``scale.transform(value)``."""
@@ -165,7 +168,8 @@ class Series:
             self.suspects.clear()
             self._admit(x)
             return
-        if self.suspects and (self.suspects[-1] > self._order[-1]) != (x > self._order[-1]):
+        middle = self._order[len(self._order) // 2]
+        if self.suspects and (self.suspects[-1] > middle) != (x > middle):
             for level in self.suspects:  # now the other side: no shift, but more noise than the window has seen yet
                 self._admit(level)
             self.suspects.clear()

@@ -176,3 +176,13 @@ def test_the_way_back_from_a_collapse_is_no_alarm(last: int, normal: Normal, fol
     _, events = fold(log)
     assert {alert.rule for alert in fired(events) if alert.attempt == 0} > {"kl_collapse", "reward_collapse"}
     assert [alert.rule for alert in fired(events) if alert.attempt == 1] == ["step_went_back"]
+
+
+def test_a_long_history_replayed_on_resume_changes_nothing(normal: Normal, fold: Fold):
+    """ROLL sends its whole history through the tracker again, here longer than what is remembered step by step."""
+    log = [StepVector(step, normal(step)) for step in range(600)]
+    replayed = [StepVector(step, normal(step)) for step in range(600)]
+    later = [StepVector(step, normal(step)) for step in range(600, 660)]
+    engine, events = fold([*log, *replayed, *later])
+    assert engine.attempt == 0
+    assert not events

@@ -259,8 +259,9 @@ def drifting(end: float, seed: int) -> Verdict:
     return of("vime-64", rows, first=0)
 
 
-def test_vime_64_the_flat_engine_is_the_control() -> None:
+def test_vime_64_a_gap_that_triples_and_a_flat_one() -> None:
     assert not drifting(0.011, 64).alerts
+    assert min(one.fired_step for one in drifting(0.036, 64).alerts.values()) <= 20
 
 
 def test_trl_5312_inference_stays_at_the_old_policy() -> None:

@@ -4,6 +4,7 @@
     plateau = median of the last half of the critic's pretraining, if the data show one (critic metrics without actor
               metrics); else the lowest level, once no lower one has come for `settle` values
     sign:     level >= plateau * ratio  and  level - plateau >= z * spread
+              (spread: that of the plateau's values, or of single steps now, whichever is larger)
 
 With no pretraining to learn from, the lowest level may have been luck or an easy stretch of data: such a plateau has to
 be exceeded by the square of the ratio.
@@ -96,8 +97,9 @@ class _State(Algorithm):
 
     def _judge(self, series: Series, level: float) -> Reading:
         assert self.plateau is not None  # noqa: S101 - checked by the caller
+        spread = max(self.spread, series.step_noise())
         needed = math.log(self.test.ratio) * (1 if self.pretrained else 2)
-        needed = max(needed, self.test.z * self.spread)
+        needed = max(needed, self.test.z * spread)
         rise = level - self.plateau
         if rise < needed:
             return Reading(sign=False, clear=rise < 0.5 * needed)
@@ -110,7 +112,7 @@ class _State(Algorithm):
             sure=True,
             severe=rise >= 2 * needed,
             baseline=plateau,
-            score=rise / self.spread,
+            score=rise / spread,
             limit=limit,
             window=self.test.smooth,
             detail=(

@@ -1,7 +1,7 @@
 """Training engine against inference engine: two opinions on the same tokens."""
 
 from tocsin_detectors.alerts import Severity
-from tocsin_detectors.algorithms import Bound, LevelShift, RepeatedSpikes, Trend
+from tocsin_detectors.algorithms import Bound, FromStart, LevelShift, RepeatedSpikes, Trend
 from tocsin_detectors.expressions import Expression
 from tocsin_detectors.rules.base import Condition, Guarded, Rule
 from tocsin_detectors.scale import Scale
@@ -26,6 +26,8 @@ RULES = (
             LevelShift("up", z=3, ratio=2.0, absolute=0.002, smooth=5, min_rows=12),
             Trend("up", z=3.8, ratio=2.5, block=3, blocks=10, skip=4),
             Trend("up", z=3.8, ratio=3.0, block=10, blocks=12, skip=10),
+            # A gap that has doubled since the start of a short run is no drift of a healthy dense model any more.
+            FromStart(ratio=2.0, early=5, smooth=5, at_least=0.02),
         ),
         severity=Severity.WARNING,
         critical_with=frozenset({"reward", "kl", "entropy", "length"}),
@@ -282,7 +284,7 @@ RULES = (
         name="probs_correlation_low",
         family="mismatch",
         metrics=("training/rollout_actor_probs_pearson_corr",),
-        tests=(Bound(below=0.9), LevelShift("down", z=6, relative=0.02, absolute=0.01, smooth=5, min_rows=16)),
+        tests=(Bound(below=0.9), LevelShift("down", z=2, relative=0.02, absolute=0.01, smooth=5, min_rows=16)),
         signs=4,
         among=5,
         severity=Severity.WARNING,

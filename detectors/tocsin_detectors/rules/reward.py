@@ -158,7 +158,7 @@ RULES = (
         name="reward_hacking",
         family="reward",
         metrics=("val-core/{source}", "val/test_score/{source}"),
-        tests=(Guarded(Drawdown(share=0.15, z=3, smooth=3, min_rows=6), (Condition.REWARD_RISING,)),),
+        tests=(Guarded(Drawdown(share=0.2, z=5, smooth=5, min_rows=8), (Condition.REWARD_RISING,)),),
         severity=Severity.WARNING,
         title="The training reward rises while validation falls",
         meaning=(
@@ -176,10 +176,10 @@ RULES = (
         name="validation_drop",
         family="validation",
         metrics=("val-core/{source}", "val/test_score/{source}"),
-        tests=(Drawdown(share=0.25, z=3, smooth=3, min_rows=5),),
+        tests=(Drawdown(share=0.3, z=5, smooth=5, min_rows=8),),
         severity=Severity.WARNING,
         title="The validation score fell clearly below its best",
-        meaning="Three validations in a row have a median of at least a quarter below the best so far.",
+        meaning="The median of the last five validations is three tenths and more below the best such median.",
         remedies=(
             "Keep the checkpoint of the best validation.",
             "If the training reward still rises, look for a hole in the reward function.",
