@@ -80,6 +80,13 @@ def test_a_list_replaces_all_tests() -> None:
     assert load(text)["reward_collapse"].tests == (Trend("down"),)
 
 
+def test_the_engines_own_checks_can_be_made_more_urgent() -> None:
+    own = load(rules("step_went_back: {severity: critical, recovery: 1}"))
+    engine = Engine("run", own)
+    events = [event for step in (1, 2, 3, 1) for event in engine.feed(StepVector(step, {"a": float(step + 1)}))]
+    assert [event.alert.severity for event in events if isinstance(event, AlertEvent)] == [Severity.CRITICAL]
+
+
 def test_rules_can_be_turned_off() -> None:
     left = load("version: 1\noff: [kl_spikes, non_finite]")
     assert {rule.name for rule in shipped_rules()} - {rule.name for rule in left} == {"kl_spikes", "non_finite"}
@@ -162,6 +169,7 @@ def test_the_version_of_the_set_goes_with_what_decides_and_not_with_texts() -> N
         (rules("kl_off_target: {scale: {kind: log}}"), 3, "one of symlog, linear, logit"),
         (rules("kl_off_target: {scale: {linear: 0}}"), 3, "more than 0"),
         (rules("non_finite: {tests: [{algorithm: frozen}]}"), 3, "the engine itself"),
+        (rules("step_gap: {critical_with: [kl]}"), 3, "its critical_with can't be changed"),
         (rules("kl_collapse: {tests: 5}"), 3, "has to be a mapping"),
         (rules("kl_collapse: {tests: {9: {z: 3}}}"), 3, "no test '9'"),
         (rules("kl_collapse: {tests: {1: {zz: 3}}}"), 3, "level_shift has no 'zz'"),

@@ -65,13 +65,10 @@ class RuleReader:
         noted = len(self._problems.found)
         changes = self._read_plain(name, written)
         changes |= self._read_subject(name, written, base)
-        if (tests := written.entries.get("tests")) is not None:
-            if base is not None and not base.tests:
-                self._problems.add(
-                    tests.line, f"{name} is looked after by the engine itself: it has no tests to change"
-                )
-            else:
-                changes["tests"] = read_tests(self._reading, tests, name, base.tests if base else ())
+        if base is not None and not base.tests:
+            self._refuse_of_engine(name, written)
+        elif (tests := written.entries.get("tests")) is not None:
+            changes["tests"] = read_tests(self._reading, tests, name, base.tests if base else ())
         if len(self._problems.found) > noted:
             return None
         return self._make(name, written, base, changes)
@@ -86,6 +83,13 @@ class RuleReader:
             line = next((written.lines[key] for key in ("signs", "among") if key in written.lines), written.line)
             self._problems.add(line, str(error))
             return None
+
+    def _refuse_of_engine(self, name: str, written: Mapping) -> None:
+        """The engine's own checks have no tests, and look at more than the metrics that a rule could name."""
+        for key in ("tests", "metrics", "expression", "scale", "first_of", "skip_zero", "critical_with", "unless"):
+            if key in written.entries:
+                line = written.lines[key]
+                self._problems.add(line, f"{name} is looked after by the engine itself: its {key} can't be changed")
 
     def _allow_new(self, name: str, line: int, written: Mapping) -> bool:
         missing = [key for key in NEEDED if key not in written.entries]
