@@ -89,7 +89,7 @@ class Measured:
             alarms, values = self.alarms[noise], self.values[noise]
             between = f"{values / alarms:.0f}" if alarms else f">{values}"
             delay = f"{statistics.median(self.delays[noise]):.0f}" if self.delays[noise] else "-"
-            cells.append(f"{alarms:6d}{between:>9s}{delay:>6s}{self.missed[noise]:5d}")
+            cells.append(f"{alarms:8d}{between:>9s}{delay:>6s}{self.missed[noise]:5d}")
         return "".join(cells)
 
 
@@ -239,8 +239,8 @@ def main() -> None:
     sums: dict[tuple[str, str], Measured] = {}
     counts: dict[tuple[str, str], int] = {}
     print(f"noise of {arguments.noise} of the level; alarms, one in how many values, median delay, changes missed")
-    print(" " * 46 + "".join(f"{noise:>26s}" for noise in NOISES))
-    print(" " * 46 + f"{'alarms':>6s}{'one in':>9s}{'delay':>6s}{'miss':>5s}" * len(NOISES))
+    print(" " * 46 + "".join(f"{noise:>28s}" for noise in NOISES))
+    print(" " * 46 + f"{'alarms':>8s}{'one in':>9s}{'delay':>6s}{'miss':>5s}" * len(NOISES))
     for use in uses():
         key = (use.label, "defaults" if use.rule.name == "(defaults)" else "as rules use it")
         if isinstance(use.test, Bound) and use.test.until is not None:

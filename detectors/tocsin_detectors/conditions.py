@@ -22,7 +22,7 @@ def holds(condition: Condition, config: RunConfig, roster: Roster) -> bool:  # n
     """
     match condition:
         case Condition.REWARD_RISING:
-            return _reward_change(roster) > 0.5
+            return _reward_change(roster) > 1.0
         case Condition.REWARD_NOT_RISING:
             return _reward_change(roster) <= 0.25
         case Condition.REWARD_SPREAD:

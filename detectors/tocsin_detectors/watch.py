@@ -66,6 +66,7 @@ class Watch:
             reading = algorithm.update(point, series)  # each test sees every value, whatever the others say
             if reading.sign:
                 if conditions and not all(map(holds, conditions)):
+                    clear = False  # the value itself is no better: an alert that fires goes on
                     continue
                 if sign is None or ((reading.sure, reading.severe) > (sign.sure, sign.severe)):
                     sign = reading

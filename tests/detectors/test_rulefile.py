@@ -83,7 +83,8 @@ def test_a_list_replaces_all_tests() -> None:
 def test_the_engines_own_checks_can_be_made_more_urgent() -> None:
     own = load(rules("step_went_back: {severity: critical, recovery: 1}"))
     engine = Engine("run", own)
-    events = [event for step in (1, 2, 3, 1) for event in engine.feed(StepVector(step, {"a": float(step + 1)}))]
+    vectors = [StepVector(step, {"a": value}) for step, value in ((1, 0.1), (2, 0.2), (3, 0.3), (2, 0.4))]
+    events = [event for vector in vectors for event in engine.feed(vector)]
     assert [event.alert.severity for event in events if isinstance(event, AlertEvent)] == [Severity.CRITICAL]
 
 
@@ -348,6 +349,13 @@ def test_a_difference_is_told_in_words(expect: str, said: list[str]) -> None:
     (outcome,) = run_suite(read_suite(text, "t.yaml"), shipped_rules())
     assert not outcome.passed
     assert all(words in outcome.differences[0] for words in said), outcome.differences
+
+
+def test_a_small_file_can_not_unfold_to_a_huge_one() -> None:
+    series = ", ".join(f"m{number}: 1x10000" for number in range(100))
+    case = f"  - {{name: a, quiet: all, series: {{{series}}}}}\n"
+    with pytest.raises(RuleFileError, match=r"t\.yaml:5: series: the file has more than 2000000 values"):
+        read_suite("version: 1\ncases:\n" + case * 3, "t.yaml")
 
 
 def test_an_alert_answers_one_expectation_only() -> None:

@@ -22,7 +22,7 @@ RULES = (
         first_of=True,
         # From 1.2e-3 to 2.1e-3 over a long run is what a healthy dense model does.
         tests=(
-            LevelShift("up", z=5, ratio=2.0, absolute=0.002, local=8),
+            Guarded(LevelShift("up", z=5, ratio=2.0, absolute=0.002, local=8), (Condition.DENSE,)),
             LevelShift("up", z=3, ratio=2.0, absolute=0.002, smooth=5, min_rows=12),
             Trend("up", z=3.8, ratio=2.5, block=3, blocks=10, skip=4),
             Trend("up", z=3.8, ratio=3.0, block=10, blocks=12, skip=10),

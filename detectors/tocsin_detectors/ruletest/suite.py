@@ -18,6 +18,7 @@ __all__ = ["ALL", "Case", "Expectation", "Span", "Suite", "read_suite"]
 
 MOST_CASES = 500
 MOST_SERIES = 100
+MOST_VALUES = 2_000_000  # of all series of a file
 LARGEST_STEP = 2**53
 ALL = "all"
 CASE_KEYS = ("name", "config", "changes", "seed", "steps", "series", "expect", "quiet")
@@ -149,6 +150,7 @@ def read_suite(text: str, source: str) -> Suite:
 class _CaseReader:
     def __init__(self, reading: Reading) -> None:
         self._reading, self._problems = reading, reading.problems
+        self._values = 0
         hints = get_type_hints(RunConfig)
         self._settings = {key: hints[key] for key in CONFIG_KEYS}
 
@@ -206,6 +208,10 @@ class _CaseReader:
         patterns = {name: self._read_pattern(item, name) for name, item in mapping.entries.items()}
         known = {name: pattern for name, pattern in patterns.items() if pattern is not None}
         rows = self._agree(mapping.line, known)
+        self._values += rows * len(known)
+        if self._values > MOST_VALUES:
+            self._problems.add(mapping.line, f"series: the file has more than {MOST_VALUES} values by here; split it")
+            return (), {}
         seed = self._get(written, "seed", int) or 0
         series = {name: tuple(pattern.values(rows, f"{seed} {name}")) for name, pattern in known.items() if rows}
         return self._read_steps(written, rows), series
