@@ -27,8 +27,7 @@ format: $(VENV)/.dev
 
 benchmark: $(VENV)/.dev ## the tables of docs/benchmarks.md
 	$(BIN)/pip install --quiet rlwatch==0.5.1
-	$(BIN)/python benchmarks/engine.py
-	$(BIN)/python benchmarks/detection.py
+	$(BIN)/python benchmarks/document.py
 
 record: $(VENV)/.record ## record the training runs in tests/data/runs anew (about an hour)
 	$(BIN)/python tests/data/record.py

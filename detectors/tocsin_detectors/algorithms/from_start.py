@@ -6,6 +6,10 @@
 
 For what has a natural level that only a fault takes away, such as the spread of a group's rewards. It lies where the
 start is no level at all: on what has to change as the run learns.
+
+Measured in the 3 ways in which rules use it (`python benchmarks/noise.py`), with noise of a tenth of the level: no
+false alarm in 108,000 values each of white noise, AR(1) 0.6 and Student-t(3) noise; a change by one and a half times
+what it asks for is found 7 values after its first (median).
 """
 
 from __future__ import annotations

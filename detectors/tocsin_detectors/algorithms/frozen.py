@@ -4,6 +4,9 @@
 
 Exact equality is the point: a metric that converges still flickers in its last digits, one that is no longer computed
 or that nothing feeds does not. It lies on metrics that are constants by nature (coefficients, limits).
+
+Measured in the 3 ways in which rules use it (`python benchmarks/noise.py`), no false alarm in 108,000 values each of
+white noise, AR(1) 0.6 and Student-t(3) noise; a series that stands still is found 15 values after its first (median).
 """
 
 from __future__ import annotations

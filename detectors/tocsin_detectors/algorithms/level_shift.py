@@ -16,8 +16,9 @@ One value beyond the limits is a sign; the rule says how many signs among how ma
 of one; a level shift: two or three of three). From the first sign on, the baseline of that moment is the reference
 until the episode ends, so that a lasting shift can't become its own baseline.
 
-Measured with the parameters z=5, ratio 2.5, two of three, on 200 seeded series of 2,000 values each: no false alarm on
-white noise, AR(1) 0.6 or Student-t(3) noise with 10 % of the level; a shift by a factor 3 is found at its second value.
+Measured in the 34 ways in which rules use it (`python benchmarks/noise.py`), with noise of a tenth of the level: one
+false alarm in 1,224,000 values of white noise, 42 of AR(1) 0.6, 25 of Student-t(3); a change by one and a half times
+what it asks for is found 2 values after its first (median), and 11/29/1 of 2040 such changes not at all.
 """
 
 from __future__ import annotations

@@ -8,6 +8,10 @@
 
 With no pretraining to learn from, the lowest level may have been luck or an easy stretch of data: such a plateau has to
 be exceeded by the square of the ratio.
+
+Measured in the one way in which rules use it (`python benchmarks/noise.py`), with noise of a tenth of the level: no
+false alarm in 36,000 values each of white noise, AR(1) 0.6 and Student-t(3) noise; a change by one and a half times
+what it asks for is found 2 values after its first (median).
 """
 
 from __future__ import annotations

@@ -6,6 +6,10 @@
 
 A lone spike heals and says nothing; a habit of them does. It lies where the spikes are so many that they are the level:
 the baseline takes them in then, and a level-shift test has spoken before.
+
+Measured in the 2 ways in which rules use it (`python benchmarks/noise.py`), with noise of a tenth of the level: no
+false alarm in 72,000 values each of white noise, AR(1) 0.6 and Student-t(3) noise; spikes at every eighth value are
+found 24 values after its first (median).
 """
 
 from __future__ import annotations
