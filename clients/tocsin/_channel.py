@@ -80,6 +80,11 @@ class Channel:
         self.tally.summary(self.waiting)
         return not self.waiting and not self.tally.dropped
 
+    def say_finished(self, timeout: float) -> None:
+        """Tells the server that the run has ended, if it knows the run and there is time left."""
+        if timeout > 0 and self.tally.delivered:
+            self._sender.say_finished(timeout)
+
     def _start(self) -> None:
         # Daemon: a trainer that ends is not held up beyond the bounded wait at exit.
         self._thread = threading.Thread(target=self._sender.work, name="tocsin-sender", daemon=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
@@ -85,7 +86,10 @@ class Run:
 
     @guarded(_false)
     def finish(self, timeout: float | None = None) -> bool:
-        """Sends what is left and says in one log line what could not be delivered.
+        """Sends what is left, says in one log line what couldn't be delivered, and tells the server that it ended.
+
+        A process that ends without it, or by an exception in the run's ``with`` block, is missed by the server after
+        a while: its run has stalled.
 
         Args:
             timeout: seconds to wait at most; without it, the option ``exit_timeout``. What isn't sent by then is
@@ -94,8 +98,17 @@ class Run:
         Returns:
             True if every vector logged so far in this process was delivered.
         """
-        limit = self._link.settings.options.exit_timeout if timeout is None else timeout
-        return self._link.here().close(max(0.0, limit))
+        return self._close(timeout, ended=True)
+
+    def _close(self, timeout: float | None, *, ended: bool) -> bool:
+        options = self._link.settings.options
+        limit = options.exit_timeout if timeout is None else max(0.0, timeout)
+        begin = monotonic()
+        channel = self._link.here()
+        delivered = channel.close(limit)
+        if ended and delivered:
+            channel.say_finished(min(options.timeout, limit - (monotonic() - begin)))
+        return delivered
 
     def stats(self) -> dict[str, Any]:
         """Counts of this process.
@@ -134,7 +147,8 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
+    @guarded(_nothing)
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.finish()
+        self._close(None, ended=kind is None)

@@ -51,6 +51,7 @@ class Sender:
         self._queue = queue
         self._tally = tally
         self._session = session
+        self._address = settings.address
         self._transport = Transport(settings.address, settings.options.timeout)
         self._config = dict(settings.config)
         self._config_failures = 0
@@ -71,6 +72,20 @@ class Sender:
             self._transport.close()
             self._queue.disclaim()
             raise
+
+    def say_finished(self, timeout: float) -> None:
+        """Tells the server that the run has ended, so that its silence alarms nobody. Called by whoever ends it.
+
+        Args:
+            timeout: seconds to wait at most, > 0.
+        """
+        transport = Transport(self._address, timeout)
+        try:
+            transport.request("PUT", self._path, b'{"finished": true}', {"Content-Type": "application/json"})
+        except Unreachable:
+            return  # then its silence is told of, which is the truth as the server knows it
+        finally:
+            transport.close()
 
     def _finished(self, wake: Wake | None) -> bool:
         """Does what is to be done now; True if nothing is left and nobody logs any more."""

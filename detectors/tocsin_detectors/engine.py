@@ -113,6 +113,8 @@ class Engine:
             self._open_attempt(fold, vector)
         elif order is Order.NEXT:
             self._begin_row(fold)
+        if self.config.finished:
+            self.config = replace(self.config, finished=None)  # it goes on after all
         updates = self._roster.admit(vector, self.config)
         if self._roster.overflowed:
             detail = f"more than {MOST_SLOTS} names; the first one too many was {self._roster.overflowed!r}"

@@ -63,6 +63,7 @@ class RunConfig:
         actor_warmup: steps with an actor learning rate of (nearly) 0, >= 0.
         advantage_mean: how the reported advantage mean is averaged: over tokens (verl) or sequences.
         whitened_advantages: True if advantages are normalised over the batch before the loss.
+        finished: True when the trainer has said that the run has ended; the next vector takes it back.
         labels: free key/value texts for routing and display.
         link: address of the run's page in an experiment tracker.
     """
@@ -77,6 +78,7 @@ class RunConfig:
     actor_warmup: int | None = None
     advantage_mean: Literal["token", "sequence"] | None = None
     whitened_advantages: bool | None = None
+    finished: bool | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     link: str | None = None
 

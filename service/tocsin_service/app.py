@@ -23,6 +23,7 @@ from tocsin_service.exposition import Exposition
 from tocsin_service.presentation import Presentation
 from tocsin_service.rulefiles import RulesError, read_rules
 from tocsin_service.settings import Settings
+from tocsin_service.stalled import Watchdog
 from tocsin_service.store import StoreRefused
 from tocsin_service.store.sqlite import SqliteStore
 from tocsin_service.worker import Worker
@@ -121,6 +122,9 @@ class Service:
         worker = self._worker = Worker(store, exposition, tuple(deliveries), rules, notified, clock)
         worker.start()
         stack.callback(worker.stop, settings.stop_seconds)
+        watchdog = Watchdog(store, tuple(deliveries), notified, clock, rules)
+        watchdog.start()
+        stack.callback(watchdog.stop)
         context = Context(settings, store, exposition, worker.wake, clock, worker.alive)
         server = _Server(create_app(context), listener, settings.stop_seconds, self.ended.set)
         stack.callback(server.stop)

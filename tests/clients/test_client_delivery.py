@@ -41,9 +41,10 @@ def test_config_goes_first_and_once(server, connect):
     run.log({"x": 1}, 1)
     run.log({"x": 1}, 2)
     assert run.finish(30)
-    first, *rest = server.requests
+    first, *rest, last = server.requests
     assert (first.method, first.path) == ("PUT", "/v1/runs/run%201_%C3%BC")
     assert first.json == {"algorithm": "grpo", "labels": {"team": "a"}}
+    assert (last.method, last.path, last.json) == ("PUT", first.path, {"finished": True})
     assert {request.path for request in rest} == {"/v1/runs/run%201_%C3%BC/steps"}
 
 
@@ -122,8 +123,8 @@ def test_the_connection_is_kept_open(server, connect):
     for step in range(5):
         run.log({"x": 1}, step)
         server.wait(lambda s, step=step: s.steps()[-1:] == [step])
-    assert run.finish(30)
     assert server.connections == 1
+    assert run.finish(30)
 
 
 def test_vectors_logged_while_a_post_is_under_way_go_together_and_zipped(server, connect):

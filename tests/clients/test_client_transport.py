@@ -143,7 +143,7 @@ def test_encrypted_requests_go_through_a_tunnel(start, connect, certificate, mon
     run = connect(url=f"https://tocsin.invalid:{server.port}", token="t")  # noqa: S106 no secret of anything
     run.log({"x": 1}, 1)
     assert run.finish(30)
-    assert asked == [(f"tocsin.invalid:{server.port}", "Basic bWU6cGFzcw==")]
+    assert set(asked) == {(f"tocsin.invalid:{server.port}", "Basic bWU6cGFzcw==")}
     assert server.requests[0].headers["Authorization"] == "Bearer t"
     assert "Proxy-Authorization" not in server.requests[0].headers
 

@@ -16,7 +16,31 @@ STAGES = (
     "Look at the machines: a throttled GPU, a full disk, a slow reward service.",
 )
 
+# Silence is no vector, so the fold can't see it: the service derives this alert from the store, by the clock.
+RUN_STALLED = Rule(
+    name="run_stalled",
+    family="throughput",
+    metrics=("training/global_step",),
+    tests=(),
+    signs=1,
+    among=1,
+    recovery=1,
+    severity=Severity.CRITICAL,
+    title="No step has come for a long time",
+    meaning=(
+        "The run hasn't said that it has ended, and nothing has come for many times its usual step: the job hangs, was "
+        "killed, or can't reach this service. Alerts of the run that fire go on firing."
+    ),
+    remedies=(
+        "Look whether the job still runs, and at its last lines on the console.",
+        "A hanging job: dump its stacks (py-spy) before killing it; look for a rank that waits in a collective.",
+        "If the run ended as planned, end it with tocsin.finish(), or tell the service so (finished: true).",
+    ),
+    source="beyond the seed: dead man's switch; seed: timing metrics",
+)
+
 RULES = (
+    RUN_STALLED,
     Rule(
         name="throughput_drop",
         family="throughput",

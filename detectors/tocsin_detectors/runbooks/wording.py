@@ -65,6 +65,10 @@ NO_TESTS: Mapping[str, str] = {
     ),
     "step_went_back": "A step is lower than one that has come before.",
     "step_gap": "The step number jumps much farther than it usually does.",
+    "run_stalled": (
+        "No vector has come for ten times the usual distance of steps, or three times the longest of late, and for "
+        "five minutes at least, by the service's clock; and the run hasn't been told to have finished."
+    ),
     "too_many_metrics": "The run has used more than 8192 distinct metric names.",
     "model_collapse": (
         "Alerts of at least two families begin within a few steps of one another, at least one of them in KL, entropy, "

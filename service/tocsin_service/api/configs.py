@@ -37,6 +37,7 @@ CONFIG_SCHEMA: dict[str, Any] = {
         "actor_warmup": _COUNT,
         "advantage_mean": {"enum": ["token", "sequence", None]},
         "whitened_advantages": {"type": ["boolean", "null"]},
+        "finished": {"type": ["boolean", "null"]},
         "labels": {
             "type": ["object", "null"],
             "maxProperties": MOST_LABELS,
@@ -144,6 +145,7 @@ _CONFIG: dict[str, tuple[Callable[[Any], bool], str]] = {
     "actor_warmup": _COUNT_RULE,
     "advantage_mean": _one_of("advantage_mean"),
     "whitened_advantages": (lambda value: isinstance(value, bool), "true or false"),
+    "finished": (lambda value: isinstance(value, bool), "true or false"),
     "labels": (_are_labels, f"an object of at most {MOST_LABELS} short texts"),
     "link": (lambda value: _is_text(value, LINK_LENGTH), f"an address of at most {LINK_LENGTH} characters"),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tocsin_detectors.alerts import Alert, AlertEvent, Event, Incident, alert_to_json, incident_to_json
@@ -56,6 +56,8 @@ def append(connection: sqlite3.Connection, *, run: str, rows: Sequence[Row], now
         head += cursor.rowcount
         if cursor.rowcount and row.step is not None:
             vectors, step = vectors + 1, row.step
+            if config.finished:
+                config = replace(config, finished=None)  # a vector takes it back, here as in the fold
     connection.execute(
         "UPDATE runs SET head = ?, vectors = vectors + ?, step = coalesce(?, step), last_seen = coalesce(?, last_seen)"
         " WHERE id = ?",
