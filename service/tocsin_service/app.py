@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import logging
 import signal
@@ -178,10 +179,15 @@ def run(settings: Settings) -> int:
     service = Service(settings)
     asked = threading.Event()
 
-    def on_signal(number: int, _: FrameType | None) -> None:
+    def end(number: int) -> None:
         logger.info("stopping: %s", signal.Signals(number).name)
         asked.set()
         service.ended.set()
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        # The handler interrupts the main thread anywhere, also where it holds the lock of the event that it waits for,
+        # or one of logging's or threading's. A thread of its own waits for them; this way of starting it takes none.
+        _thread.start_new_thread(end, (number,))
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

@@ -91,10 +91,9 @@ def _serve_on(service: Service) -> None:
     print(
         f"\nStill serving; Ctrl-C ends it.\n  {base}\n  {base}/alerts\n  {base}/incidents\n  {service.address}/metrics"
     )
-    over = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        over.wait()
+        threading.Event().wait()
     except KeyboardInterrupt:
         print()
 

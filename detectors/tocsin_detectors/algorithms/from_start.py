@@ -9,7 +9,7 @@ start is no level at all: on what has to change as the run learns.
 
 Measured in the 3 ways in which rules use it (`python benchmarks/noise.py`), with noise of a tenth of the level: no
 false alarm in 108,000 values each of white noise, AR(1) 0.6 and Student-t(3) noise; a change by one and a half times
-what it asks for is found 7 values after its first (median).
+what it asks for is found 7 values after its first (median), and 60/60/60 of 180 such changes not at all.
 """
 
 from __future__ import annotations
