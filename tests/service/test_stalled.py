@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -143,7 +144,8 @@ def test_the_client_says_when_it_has_ended(api: Any) -> None:
     assert (finished("finished"), finished("crashed")) == (True, None)
     with tocsin.Run("finished", url=api.address) as again:
         again.log({"actor/grad_norm": 1.0}, 2)
+        pause = threading.Event()
         while again.stats()["delivered"] < 1:
-            pass
+            assert not pause.wait(0.001)
         api.settle()
         assert finished("finished") is None

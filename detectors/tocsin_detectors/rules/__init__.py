@@ -1,4 +1,8 @@
-"""The rule catalogue: one file per family, each a tuple of rules. Rules know RL and have no arithmetic."""
+"""The rule catalogue: one file per family, each a tuple of rules. Rules know RL and have no arithmetic.
+
+Most of them come from a practitioner's notes (in Chinese) on the metrics of LLM-RL training, what their healthy shapes are
+and what their anomalies meant; a rule's ``source`` names the section, or says where else it comes from.
+"""
 
 from tocsin_detectors.rules import (
     actor,

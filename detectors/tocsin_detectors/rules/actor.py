@@ -28,7 +28,7 @@ RULES = (
             "Lower the actor's learning rate (verl actor_rollout_ref.actor.optim.lr, TRL learning_rate).",
             "Look at the advantages of this batch: the loss is about minus advantage times ratio.",
         ),
-        source="seed: Actor Loss",
+        source="notes on RL metrics: Actor Loss",
     ),
     Rule(
         name="actor_loss_rising",
@@ -44,7 +44,7 @@ RULES = (
             "Look at KL and entropy over the same steps.",
             "Lower the actor's learning rate (verl actor_rollout_ref.actor.optim.lr, TRL learning_rate).",
         ),
-        source="seed: Actor Loss",
+        source="notes on RL metrics: Actor Loss",
     ),
     Rule(
         name="actor_loss_sign",
@@ -65,7 +65,7 @@ RULES = (
             "have had the same sign at nearly every step."
         ),
         remedies=("Check the sign of the loss in the objective and in what is reported.",),
-        source="seed: Actor Loss (loss and mean advantage go opposite ways)",
+        source="notes on RL metrics: Actor Loss (loss and mean advantage go opposite ways)",
     ),
     Rule(
         name="loss_spike",
@@ -80,6 +80,6 @@ RULES = (
             "Look at the batch of the onset.",
             "Lower this loss' coefficient, or its learning rate.",
         ),
-        source="seed: NLL Loss, MTP Loss, KL Loss, Entropy Loss",
+        source="notes on RL metrics: NLL Loss, MTP Loss, KL Loss, Entropy Loss",
     ),
 )

@@ -39,7 +39,7 @@ RULES = (
             "Don't divide by the std, as in Dr. GRPO (verl algorithm.norm_adv_by_std_in_grpo=False, TRL "
             "scale_rewards=False).",
         ),
-        source="seed: Advantages; appendix on a GRPO advantage mean that isn't 0",
+        source="notes on RL metrics: Advantages; appendix on a GRPO advantage mean that isn't 0",
     ),
     Rule(
         name="ppo_advantage_mean_nonzero",
@@ -61,7 +61,7 @@ RULES = (
             "Whitened: check that mean and variance are taken over valid tokens of all ranks.",
             "Raw: pretrain the critic longer (verl trainer.critic_warmup), or raise its learning rate.",
         ),
-        source="seed: Advantages",
+        source="notes on RL metrics: Advantages",
     ),
     Rule(
         name="advantage_out_of_bounds",
@@ -82,7 +82,7 @@ RULES = (
             "Check the group size (verl actor_rollout_ref.rollout.n, TRL num_generations) and how rollouts are grouped.",
             "Check that the std is that of the group, with its small floor.",
         ),
-        source="seed: Advantages (the maximum can't exceed its theoretical limit)",
+        source="notes on RL metrics: Advantages (the maximum can't exceed its theoretical limit)",
     ),
     Rule(
         name="advantage_equals_reward",
@@ -110,7 +110,7 @@ RULES = (
             "Check the advantage estimator (verl algorithm.adv_estimator).",
             "Check that the prompts' group ids reach the advantage computation.",
         ),
-        source="beyond the seed: seen in public runs from the first to the last step",
+        source="beyond the notes: seen in public runs from the first to the last step",
     ),
     Rule(
         name="advantage_variance_growing",
@@ -130,6 +130,6 @@ RULES = (
             "Raise the KL penalty; look for outliers among the rewards.",
             "Raise the critic's learning rate.",
         ),
-        source="seed: appendix on the growing difference between current and old policy in PPO, cause 1",
+        source="notes on RL metrics: appendix on the growing difference between current and old policy in PPO, cause 1",
     ),
 )

@@ -31,7 +31,7 @@ RULES = (
             "(verl trainer.critic_warmup).",
             "If the reward's scale changed at the onset, normalise the rewards.",
         ),
-        source="seed: Critic Loss",
+        source="notes on RL metrics: Critic Loss",
     ),
     Rule(
         name="critic_loss_rising",
@@ -46,7 +46,7 @@ RULES = (
             "Lower the actor's learning rate, raise the critic's (verl critic.optim.lr).",
             "More critic steps per actor step (verl critic.ppo_epochs).",
         ),
-        source="seed: Critic Loss",
+        source="notes on RL metrics: Critic Loss",
     ),
     Rule(
         name="critic_explained_variance_low",
@@ -66,7 +66,7 @@ RULES = (
             "Start the critic from the reward model instead of from the policy.",
             "Normalise rewards and returns.",
         ),
-        source="seed: verl appendix, critic/vf_explained_var",
+        source="notes on RL metrics: verl appendix, critic/vf_explained_var",
     ),
     Rule(
         name="critic_clip_high",
@@ -79,6 +79,6 @@ RULES = (
         title="Most of the critic's updates are clipped",
         meaning="More than half of the value predictions leave the clip range, so the critic can't move as fast as it should.",
         remedies=("Widen the value clip range (verl critic.cliprange_value), or lower the critic's learning rate.",),
-        source="seed: verl appendix, critic/vf_clipfrac",
+        source="notes on RL metrics: verl appendix, critic/vf_clipfrac",
     ),
 )

@@ -30,7 +30,7 @@ NON_FINITE = Rule(
         "Check the mask for rows without a single valid token, and the precision (bf16, fused kernels, sequence "
         "parallelism).",
     ),
-    source="documented reports of verl, Agent-R1, ms-swift and open-r1; seed: general remarks",
+    source="documented reports of verl, Agent-R1, ms-swift and open-r1; notes on RL metrics: general remarks",
 )
 
 STEP_WENT_BACK = Rule(
@@ -48,7 +48,7 @@ STEP_WENT_BACK = Rule(
         "over, alerts of the last attempt are resolved."
     ),
     remedies=("If nobody restarted the run, check that no two jobs log under the same run id.",),
-    source="beyond the seed: resume behaviour of the frameworks",
+    source="beyond the notes: resume behaviour of the frameworks",
 )
 
 IMPOSSIBLE_VALUE = Rule(
@@ -69,7 +69,7 @@ IMPOSSIBLE_VALUE = Rule(
         "Check how the metric is computed and reduced over ranks and micro-batches (sums reported as means, masks, signs).",
         "If the name means something else here, tell Tocsin the framework, so that it is read as meant.",
     ),
-    source="seed: advantages have to comply with what the derivation says; formulas of the verl appendix",
+    source="notes on RL metrics: advantages have to comply with what the derivation says; formulas of its verl appendix",
 )
 
 METRIC_MISSING = Rule(
@@ -90,7 +90,7 @@ METRIC_MISSING = Rule(
         "Look at the trainer's console for warnings about this metric.",
         "If the trainer's configuration was changed on purpose, ignore this.",
     ),
-    source="beyond the seed: logging behaviour of the frameworks",
+    source="beyond the notes: logging behaviour of the frameworks",
 )
 
 STEP_GAP = Rule(
@@ -107,7 +107,7 @@ STEP_GAP = Rule(
     remedies=(
         "Check the client's count of dropped vectors, and whether the trainer was restarted from a later state.",
     ),
-    source="beyond the seed: lost steps",
+    source="beyond the notes: lost steps",
 )
 
 TOO_MANY_METRICS = Rule(
@@ -128,7 +128,7 @@ TOO_MANY_METRICS = Rule(
         "Take what changes out of the metric names.",
         "Log samples and per-item values elsewhere, not as metrics.",
     ),
-    source="beyond the seed: bounded work for each vector",
+    source="beyond the notes: bounded work for each vector",
 )
 
 # The rules that the engine itself looks after, for every metric and for the steps.

@@ -31,7 +31,7 @@ RULES = (
             "Lower the actor's learning rate.",
             "Fewer gradient steps per rollout keep the data closer to on-policy.",
         ),
-        source="seed: Entropy",
+        source="notes on RL metrics: Entropy",
     ),
     Rule(
         name="entropy_explosion",
@@ -57,6 +57,6 @@ RULES = (
             "Tighten the upper clip bound (verl actor_rollout_ref.actor.clip_ratio_high, TRL epsilon_high).",
             "Read the responses at the onset.",
         ),
-        source="seed: Entropy; documented reports of TRL",
+        source="notes on RL metrics: Entropy; documented reports of TRL",
     ),
 )

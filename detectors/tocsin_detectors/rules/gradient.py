@@ -34,7 +34,7 @@ RULES = (
             "Look at the batch of that step: outlier rewards, tiny group std, very long responses.",
             "Skip updates whose norm is far out.",
         ),
-        source="seed: Gradient Norm; appendix on temperature and gradient norm",
+        source="notes on RL metrics: Gradient Norm; appendix on temperature and gradient norm",
     ),
     Rule(
         name="grad_norm_rising",
@@ -50,7 +50,7 @@ RULES = (
             "Lower the learning rate before it explodes.",
             "Look at the importance ratio and the entropy over the same steps.",
         ),
-        source="seed: Gradient Norm",
+        source="notes on RL metrics: Gradient Norm",
     ),
     Rule(
         name="grad_norm_drop",
@@ -69,7 +69,7 @@ RULES = (
             "Look at entropy, reward std and the share of groups without spread.",
             "Mixture of experts: look at the routers' balance and the training/inference gap.",
         ),
-        source="beyond the seed: precursor in mixture-of-experts runs (0.07 to 0.02)",
+        source="beyond the notes: precursor in mixture-of-experts runs (0.07 to 0.02)",
     ),
     Rule(
         name="grad_norm_zero",
@@ -87,6 +87,6 @@ RULES = (
             "If the reward's std is above 0: check which parameters are trainable, and the loss mask.",
             "If it is 0: the data are too hard or too easy; see reward_saturated.",
         ),
-        source="beyond the seed: documented reports of runs with reward spread and a gradient of exactly 0",
+        source="beyond the notes: documented reports of runs with reward spread and a gradient of exactly 0",
     ),
 )

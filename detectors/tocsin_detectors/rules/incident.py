@@ -26,7 +26,7 @@ MODEL_COLLAPSE = Rule(
         "Resume with a lower actor learning rate or a higher KL coefficient.",
         "Read the responses at the onset.",
     ),
-    source="seed: KL divergence, rewards, actor loss, gradient norm (collapse shows in them together)",
+    source="notes on RL metrics: KL divergence, rewards, actor loss, gradient norm (collapse shows in them together)",
 )
 
 RULES = (MODEL_COLLAPSE,)

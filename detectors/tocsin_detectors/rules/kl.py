@@ -40,7 +40,7 @@ RULES = (
             "Read the responses logged at the onset step.",
             "If the log-probs are wrong from the first step on, switch off fused kernels or sequence parallelism.",
         ),
-        source="seed: KL divergence (current policy against the reference)",
+        source="notes on RL metrics: KL divergence (current policy against the reference)",
     ),
     Rule(
         name="kl_runaway",
@@ -64,7 +64,7 @@ RULES = (
             "Stop at the checkpoint after which the reward stood still.",
             "Read the responses: have they become alike?",
         ),
-        source="documented reports (a KL that grows while the reward is flat); seed: KL divergence",
+        source="documented reports (a KL that grows while the reward is flat); notes on RL metrics: KL divergence",
     ),
     Rule(
         name="kl_high_from_start",
@@ -87,7 +87,7 @@ RULES = (
             "Switch off fused kernels or sequence parallelism, one of them at a time: they give wrong log-probs together in some versions.",
             "Lower the learning rate, or lengthen its warm-up.",
         ),
-        source="documented reports of wrong log-probs from the first step; seed: KL divergence",
+        source="documented reports of wrong log-probs from the first step; notes on RL metrics: KL divergence",
     ),
     Rule(
         name="kl_spikes",
@@ -107,7 +107,7 @@ RULES = (
             "Don't divide by the std, as in Dr. GRPO (verl algorithm.norm_adv_by_std_in_grpo=False, TRL scale_rewards=False).",
             "Compute the normalisation in float64.",
         ),
-        source="seed: KL divergence; appendix on a GRPO advantage mean that isn't 0 (remedies shrink KL spikes)",
+        source="notes on RL metrics: KL divergence; appendix on a GRPO advantage mean that isn't 0 (remedies shrink KL spikes)",
     ),
     Rule(
         name="kl_off_target",
@@ -127,7 +127,7 @@ RULES = (
             "Look at the coefficient (verl actor/reward_kl_penalty_coeff): at its bound, or hardly moving?",
             "Shorten the controller's horizon (verl algorithm.kl_ctrl.horizon), or set a target that can be reached.",
         ),
-        source="seed: KL divergence (target KL)",
+        source="notes on RL metrics: KL divergence (target KL)",
     ),
     Rule(
         name="kl_frozen",
@@ -144,7 +144,7 @@ RULES = (
             "If a KL term is wanted, check its coefficient (verl actor_rollout_ref.actor.use_kl_loss and kl_loss_coef, TRL beta).",
             "If the gradient norm is 0 too, see grad_norm_zero.",
         ),
-        source="seed: KL divergence (actor warm-up)",
+        source="notes on RL metrics: KL divergence (actor warm-up)",
     ),
     Rule(
         name="kl_estimators_disagree",
@@ -169,6 +169,6 @@ RULES = (
             "Check that both use the same tokens, mask and reference.",
             "Look at the largest log ratios of a batch.",
         ),
-        source="seed: KL divergence (k1 and k3); appendix on temperature (self-check)",
+        source="notes on RL metrics: KL divergence (k1 and k3); appendix on temperature (self-check)",
     ),
 )

@@ -28,7 +28,7 @@ RULES = (
             "max_completion_length).",
             "If they have become short, check whether the reward pays for short answers.",
         ),
-        source="seed: response length",
+        source="notes on RL metrics: response length",
     ),
     Rule(
         name="truncation_high",
@@ -53,7 +53,7 @@ RULES = (
             "Raise the limit (verl data.max_response_length, TRL max_completion_length).",
             "Add an overlong penalty, or mask truncated answers (TRL mask_truncated_completions).",
         ),
-        source="seed: response length, truncation at 8K, 16K and 32K",
+        source="notes on RL metrics: response length, truncation at 8K, 16K and 32K",
     ),
     Rule(
         name="aborted_high",
@@ -69,7 +69,7 @@ RULES = (
             "Look at the rollout engine's log for pre-emption, time-outs and out-of-memory errors.",
             "Check the tools' and the environment's time limits.",
         ),
-        source="seed: verl appendix, response/aborted_ratio",
+        source="notes on RL metrics: verl appendix, response/aborted_ratio",
     ),
     Rule(
         name="prompt_truncated",
@@ -84,6 +84,6 @@ RULES = (
         remedies=(
             "Raise the prompt limit (verl data.max_prompt_length), or filter long prompts (data.filter_overlong_prompts).",
         ),
-        source="seed: verl appendix, prompt_length/clip_ratio",
+        source="notes on RL metrics: verl appendix, prompt_length/clip_ratio",
     ),
 )

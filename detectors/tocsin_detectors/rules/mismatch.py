@@ -43,7 +43,7 @@ RULES = (
             "has less rounding than bf16).",
             "Lower the learning rate: a sharper policy makes the same numerical error count more.",
         ),
-        source="seed: monitoring and correcting training/inference mismatch",
+        source="notes on RL metrics: monitoring and correcting training/inference mismatch",
     ),
     Rule(
         name="mismatch_kl_gross",
@@ -62,7 +62,7 @@ RULES = (
             "Check that both sides divide the logits by the same temperature.",
             "Check that the weights reach the inference engine (sleep mode, partial updates, wrong parameter names).",
         ),
-        source="seed: appendix on temperature and rollout_corr/kl",
+        source="notes on RL metrics: appendix on temperature and rollout_corr/kl",
     ),
     Rule(
         name="mismatch_kl_spike",
@@ -86,7 +86,7 @@ RULES = (
             "Tell Tocsin the profile (moe) if the model is a mixture of experts.",
             "Look at the steps' longest responses, and at what changed in the inference engine (cache, batch, speculation).",
         ),
-        source="seed: monitoring training/inference mismatch (dense 20B against mixture of experts 500B)",
+        source="notes on RL metrics: monitoring training/inference mismatch (dense 20B against mixture of experts 500B)",
     ),
     Rule(
         name="probs_diff_high",
@@ -102,7 +102,7 @@ RULES = (
             "Check dtype, quantisation and fused kernels of the inference engine.",
             "Check that both sides use the same temperature.",
         ),
-        source="documented guard rails of verl; seed: debug metrics",
+        source="documented guard rails of verl; notes on RL metrics: debug metrics",
     ),
     Rule(
         name="logprob_diff_high",
@@ -122,7 +122,7 @@ RULES = (
             "One epoch per rollout, a lower learning rate, a larger rollout batch: less off-policy data.",
             "Check temperature, dtype and quantisation of the inference engine.",
         ),
-        source="documented reports; seed: training/inference mismatch",
+        source="documented reports; notes on RL metrics: training/inference mismatch",
     ),
     Rule(
         name="mult_prob_error_high",
@@ -156,7 +156,7 @@ RULES = (
             "Compare precision and kernels of both engines; fp32 for the final projection helps most.",
             "Correct for the gap: truncated importance weights or rejection (verl algorithm.rollout_correction).",
         ),
-        source="seed: appendix on temperature and rollout_corr/kl",
+        source="notes on RL metrics: appendix on temperature and rollout_corr/kl",
     ),
     Rule(
         name="mismatch_selfcheck",
@@ -173,7 +173,7 @@ RULES = (
             "their size (or the KL is negative): the mismatch isn't small, or the two sides are masked differently."
         ),
         remedies=("Look at the largest log ratios of a batch, and at the masks of both sides.",),
-        source="seed: appendix on temperature and rollout_corr/kl (third conclusion)",
+        source="notes on RL metrics: appendix on temperature and rollout_corr/kl (third conclusion)",
     ),
     Rule(
         name="mismatch_ppl_identity",
@@ -192,7 +192,7 @@ RULES = (
             "same length. A lasting gap means that length and mismatch go together."
         ),
         remedies=("Look at the mismatch of the longest responses: errors that build up along a sequence.",),
-        source="seed: training/inference mismatch (perplexity and k1 are nearly the same)",
+        source="notes on RL metrics: training/inference mismatch (perplexity and k1 are nearly the same)",
     ),
     Rule(
         name="is_weight_off_one",
@@ -208,7 +208,7 @@ RULES = (
             "Use token-level weights (verl rollout_is=token), or normalise them over the batch (rollout_is_batch_normalize).",
             "Find the cause of the mismatch.",
         ),
-        source="seed: importance-sampling weights; documented guard rails",
+        source="notes on RL metrics: importance-sampling weights; documented guard rails",
     ),
     Rule(
         name="ess_low",
@@ -221,7 +221,7 @@ RULES = (
         title="Few samples carry the whole update",
         meaning="The effective sample size is below 30 % of the batch, or fell by a quarter of it: a handful of tokens has nearly all the weight.",
         remedies=("Truncate the weights harder (verl rollout_is_threshold).", "Find the cause of the mismatch."),
-        source="seed: importance-sampling weights (effective sample size); documented guard rails",
+        source="notes on RL metrics: importance-sampling weights (effective sample size); documented guard rails",
     ),
     Rule(
         name="is_out_of_bounds",
@@ -238,7 +238,7 @@ RULES = (
         title="Many importance weights are out of bounds",
         meaning="More than a tenth of the weights is beyond the thresholds, where they are cut or zeroed.",
         remedies=("Find the cause of the mismatch before widening the thresholds (verl rollout_is_threshold).",),
-        source="seed: importance-sampling weights (share out of bounds)",
+        source="notes on RL metrics: importance-sampling weights (share out of bounds)",
     ),
     Rule(
         name="rejection_high",
@@ -253,7 +253,7 @@ RULES = (
         remedies=(
             "Find the cause of the mismatch; thresholds of whole sequences tighten with their length (verl rollout_rs_threshold).",
         ),
-        source="seed: rejection sampling",
+        source="notes on RL metrics: rejection sampling",
     ),
     Rule(
         name="chi2_explosion",
@@ -267,7 +267,7 @@ RULES = (
         title="The importance weights' variance explodes",
         meaning="The chi-square divergence per token is above 1, or has grown tenfold: importance sampling no longer works there.",
         remedies=("Truncate or reject (verl algorithm.rollout_correction).", "Find the cause of the mismatch."),
-        source="seed: chi-square divergence; documented guard rails",
+        source="notes on RL metrics: chi-square divergence; documented guard rails",
     ),
     Rule(
         name="extreme_tokens_rising",
@@ -278,7 +278,7 @@ RULES = (
         title="More tokens have a tiny probability",
         meaning="The share of tokens with a probability below 0.001 on one of the sides rose: such tokens make the largest ratios.",
         remedies=("Mask extreme tokens.", "Lower the temperature, or sample with top-p below 1."),
-        source="seed: extreme tokens",
+        source="notes on RL metrics: extreme tokens",
     ),
     Rule(
         name="probs_correlation_low",
@@ -291,6 +291,6 @@ RULES = (
         title="The engines' probabilities no longer agree",
         meaning="The correlation between training and inference probabilities of the sampled tokens fell; healthy runs are above 0.99.",
         remedies=("Check precision (fp32 for the final projection), kernels and the synchronisation of weights.",),
-        source="seed: debug metrics (rollout_actor_probs_pearson_corr)",
+        source="notes on RL metrics: debug metrics (rollout_actor_probs_pearson_corr)",
     ),
 )

@@ -29,7 +29,7 @@ RULES = (
             "Whiten the advantages; if they are whitened already, exploding advantages are ruled out.",
             "Fewer gradient steps per rollout.",
         ),
-        source="seed: appendix on the growing difference between current and old policy in PPO",
+        source="notes on RL metrics: appendix on the growing difference between current and old policy in PPO",
     ),
     Rule(
         name="clip_fraction_high",
@@ -51,7 +51,7 @@ RULES = (
             "Fewer gradient steps per rollout (verl actor_rollout_ref.actor.ppo_epochs, TRL num_iterations).",
             "Look for outliers among the advantages of this batch.",
         ),
-        source="seed: importance-sampling clip in PPO",
+        source="notes on RL metrics: importance-sampling clip in PPO",
     ),
     Rule(
         name="first_minibatch_ratio_not_one",
@@ -70,6 +70,6 @@ RULES = (
             "Use the same micro-batch size and precision for the old log-probs as in the update.",
             "Check that the old log-probs are recomputed by the training engine, after its weights have been loaded.",
         ),
-        source="seed: appendix on the growing difference between current and old policy in PPO",
+        source="notes on RL metrics: appendix on the growing difference between current and old policy in PPO",
     ),
 )

@@ -37,7 +37,7 @@ RULES = (
             "learning_rate, warmup_steps).",
             "If the text is still good, check the reward function, its service and the data of these steps.",
         ),
-        source="seed: true rewards/score",
+        source="notes on RL metrics: true rewards/score",
     ),
     Rule(
         name="reward_decline",
@@ -58,7 +58,7 @@ RULES = (
             "Check whether the data of these steps are harder (curriculum, order, filtering).",
             "If the responses got worse, go back to the best checkpoint and lower the actor's learning rate.",
         ),
-        source="seed: true rewards/score; slow degeneration without any spike in public runs",
+        source="notes on RL metrics: true rewards/score; slow degeneration without any spike in public runs",
     ),
     Rule(
         name="reward_collapse_by_domain",
@@ -76,7 +76,7 @@ RULES = (
             "Read this domain's responses at the onset.",
             "Check its reward function and the share of it in the data of these steps.",
         ),
-        source="seed: true rewards/score (report by domain)",
+        source="notes on RL metrics: true rewards/score (report by domain)",
     ),
     Rule(
         name="reward_saturated",
@@ -97,7 +97,7 @@ RULES = (
             "If it is low: easier data first, a larger group, a higher temperature.",
             "If responses are cut off, raise the length limit (verl data.max_response_length, TRL max_completion_length).",
         ),
-        source="seed: true rewards/score (accuracy of each prompt for 0-1 rewards); documented reports",
+        source="notes on RL metrics: true rewards/score (accuracy of each prompt for 0-1 rewards); documented reports",
     ),
     Rule(
         name="reward_floor",
@@ -115,7 +115,7 @@ RULES = (
             "Check the reward function by hand on an answer that is right.",
             "If responses are cut off, raise the length limit (verl data.max_response_length, TRL max_completion_length).",
         ),
-        source="seed: true rewards/score; documented reports of runs without any signal",
+        source="notes on RL metrics: true rewards/score; documented reports of runs without any signal",
     ),
     Rule(
         name="reward_std_cliff",
@@ -135,7 +135,7 @@ RULES = (
             "Raise the temperature or the entropy bonus.",
             "Read a whole group of responses: are they the same text?",
         ),
-        source="beyond the seed: echo trap in agent training",
+        source="beyond the notes: echo trap in agent training",
     ),
     Rule(
         name="likelihood_falls",
@@ -152,7 +152,7 @@ RULES = (
             "Lower the actor's learning rate, or raise the KL coefficient.",
             "Add a likelihood term for correct responses (NLL loss).",
         ),
-        source="beyond the seed: likelihood displacement before collapse; seed: NLL Loss",
+        source="beyond the notes: likelihood displacement before collapse; notes on RL metrics: NLL Loss",
     ),
     Rule(
         name="reward_hacking",
@@ -170,7 +170,7 @@ RULES = (
             "Audit the verifier with adversarial answers.",
             "Raise the KL coefficient, or stop at the best validation score.",
         ),
-        source="beyond the seed: reward hacking",
+        source="beyond the notes: reward hacking",
     ),
     Rule(
         name="validation_drop",
@@ -184,6 +184,6 @@ RULES = (
             "Keep the checkpoint of the best validation.",
             "If the training reward still rises, look for a hole in the reward function.",
         ),
-        source="beyond the seed: validation",
+        source="beyond the notes: validation",
     ),
 )

@@ -36,7 +36,7 @@ RUN_STALLED = Rule(
         "A hanging job: dump its stacks (py-spy) before killing it; look for a rank that waits in a collective.",
         "If the run ended as planned, end it with tocsin.finish(), or tell the service so (finished: true).",
     ),
-    source="beyond the seed: dead man's switch; seed: timing metrics",
+    source="beyond the notes: dead man's switch; notes on RL metrics: timing metrics",
 )
 
 RULES = (
@@ -50,7 +50,7 @@ RULES = (
         title="The throughput fell",
         meaning="Tokens per second and GPU fell to less than 60 % of their level and stay there.",
         remedies=STAGES,
-        source="seed: verl appendix, throughput",
+        source="notes on RL metrics: verl appendix, throughput",
     ),
     Rule(
         name="step_time_up",
@@ -61,7 +61,7 @@ RULES = (
         title="Steps take much longer",
         meaning="A step takes more than twice as long as it did, and has for several steps.",
         remedies=STAGES,
-        source="seed: verl appendix, timing_s",
+        source="notes on RL metrics: verl appendix, timing_s",
     ),
     Rule(
         name="mfu_drop",
@@ -72,7 +72,7 @@ RULES = (
         title="The hardware's utilisation fell",
         meaning="The share of the GPUs' arithmetic that is used fell by 40 % and more of its level.",
         remedies=STAGES,
-        source="seed: verl appendix, perf/mfu",
+        source="notes on RL metrics: verl appendix, perf/mfu",
     ),
     Rule(
         name="memory_creep",
@@ -87,7 +87,7 @@ RULES = (
             "Look for what is kept over steps: metrics with graphs attached, caches, growing replay buffers.",
             "Limit fragmentation (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True).",
         ),
-        source="seed: verl appendix, perf/max_memory_*",
+        source="notes on RL metrics: verl appendix, perf/max_memory_*",
     ),
     Rule(
         name="load_imbalance",
@@ -103,6 +103,6 @@ RULES = (
         remedies=(
             "Balance by sequence length (verl trainer.balance_batch=True), or use dynamic batch sizes (use_dynamic_bsz).",
         ),
-        source="seed: verl appendix, global_seqlen",
+        source="notes on RL metrics: verl appendix, global_seqlen",
     ),
 )
