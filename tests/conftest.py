@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tocsin import readers
 from tocsin_detectors.entries import RunConfig, StepVector
+
+# Everywhere else each run of the property tests looks at new examples; CI looks at the same ones, and stays quiet about
+# what a change has nothing to do with.
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
+if os.environ.get("CI"):
+    hypothesis.settings.load_profile("ci")
 
 RUNS = Path(__file__).parent / "data" / "runs"
 
