@@ -112,7 +112,7 @@ class Engine:
         if order is Order.BACK:
             self._open_attempt(fold, vector)
         elif order is Order.NEXT:
-            self._begin_row(fold)
+            self._begin_row(fold, vector)
         if self.config.finished:
             self.config = replace(self.config, finished=None)  # it goes on after all
         updates = self._roster.admit(vector, self.config)
@@ -160,7 +160,7 @@ class Engine:
         detail = f"after step {last} came step {vector.step}: attempt {attempt + 1} begins (counted from 0)"
         self._tell_of_steps(fold, STEP_WENT_BACK.name, detail)
 
-    def _begin_row(self, fold: _Fold) -> None:
+    def _begin_row(self, fold: _Fold, vector: StepVector) -> None:
         """What is to be said at a new step before its metrics are looked at."""
         for watch in self._steps.values():
             if watch.severity is not None:
@@ -169,6 +169,8 @@ class Engine:
             self._tell_of_steps(fold, STEP_GAP.name, self._ordering.gap)
         if self._ordering.row % LOOK_EVERY == 0 and METRIC_MISSING.name in self.rules:
             for slot, missing in self._roster.find_missing(self._ordering.step_before(fold.step) or 0):
+                if missing and vector.metrics.get(slot.source) not in (None, *slot.absent):
+                    continue  # it comes back with this very vector
                 last = f"last seen at step {slot.last_step}, and at every look before"
                 reading = Reading(sign=True, detail=last) if missing else QUIET
                 self._check(fold, slot, METRIC_MISSING.name, reading, slot.value)
@@ -270,7 +272,10 @@ class Engine:
         return replace(alert, summary=_summary(alert))
 
     def _resolve(self, fold: _Fold, key: tuple[str, str], reason: str) -> None:
-        alert = replace(self._alerts.pop(key), state=State.RESOLVED, resolved_step=fold.step, reason=reason)
+        firing = self._alerts.pop(key)
+        if (transition := fold.changed.pop(key, None)) is not None:  # it began in this very step: tell of that first
+            fold.events.append(AlertEvent(transition, firing, fold.step, fold.time))
+        alert = replace(firing, state=State.RESOLVED, resolved_step=fold.step, reason=reason)
         self._onset_rows.pop(key, None)
         self._incidents.refresh(alert)
         fold.resolved.append(alert)

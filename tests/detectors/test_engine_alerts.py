@@ -262,3 +262,16 @@ def test_an_incident_ends_when_its_last_member_does(normal: Normal, fold: Fold):
 def test_wrong_from_the_start_has_no_last_good_step(fold: Fold):
     engine, _ = fold(StepVector(step, {"actor/grad_norm": float("nan")}) for step in range(3))
     assert [incident.last_good_step for incident in engine.incidents] == [None]
+
+
+@pytest.mark.parametrize("back", range(96, 130))
+def test_a_metric_may_come_back_at_any_step(back: int, fold: Fold, fired: Fired):
+    """Also at the very step of the look that would have missed it."""
+    log = [
+        StepVector(step, {"a": float(step % 7)} | ({} if 80 <= step < back else {"b": float(step % 3)}))
+        for step in range(200)
+    ]
+    engine, events = fold(log)
+    assert {alert.rule for alert in fired(events)} <= {"metric_missing"}
+    assert bool(fired(events)) == (back > 112)
+    assert not engine.firing
