@@ -82,7 +82,8 @@ def send(
         run.log(vector.metrics, vector.step, time=vector.time)
         count += 1
         sent(count)
-        clock.wait(PAUSE if rate is None and run.stats()["waiting"] > MOST_WAITING else 1 / rate if rate else 0)
+        if rate:
+            clock.wait(1 / rate)
         while run.stats()["waiting"] > MOST_WAITING and not run.dropped:
             clock.wait(PAUSE)
     run.finish(timeout=30)
