@@ -202,6 +202,18 @@ class TestCommit:
         assert progress.snapshot is not None
         assert (progress.position, progress.snapshot.position) == (2, 1)
 
+    def test_a_view_that_is_older_than_the_configuration_does_not_hide_it(self, store: SqliteStore) -> None:
+        add(store, Record(RunConfig(algorithm="grpo")))
+        add(store, Record(RunConfig(framework="trl")))
+        for position, engine_saw, expected in [
+            (1, RunConfig("grpo", profile="moe"), RunConfig("grpo", "trl")),
+            (2, RunConfig("grpo", "trl", profile="moe"), RunConfig("grpo", "trl", profile="moe")),
+        ]:
+            assert store.commit("r", change(position - 1, position, config=engine_saw))
+            summary = store.run("r")
+            assert summary is not None
+            assert summary.config == expected
+
     def test_alerts_keep_their_latest_form(self, store: SqliteStore) -> None:
         add(store, record(1), record(2))
         store.commit("r", change(0, 1, events()))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin_detectors.entries import StepVector
+from tocsin_detectors.entries import RunConfig, StepVector
 from tocsin_service.store import Appended, Commit, Record, StoreRefused, StoreUnavailable
 from tocsin_service.store.sqlite import SqliteStore
 
@@ -60,6 +60,23 @@ def test_a_newer_schema(path: Path) -> None:
     for _ in range(2):  # a refusal leaves no lock behind
         with pytest.raises(StoreRefused, match=r"newer Tocsin .schema 99, .*update"):
             SqliteStore(path)
+
+
+def test_an_older_schema_is_taken_along(path: Path) -> None:
+    store = SqliteStore(path)
+    add(store, record(1))
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE runs DROP COLUMN given_at")  # what the second schema brought
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    for _ in range(2):
+        store = SqliteStore(path)
+        add(store, Record(RunConfig(algorithm="grpo")))
+        summary = store.run("r")
+        store.close()
+        assert summary is not None
+        assert (summary.step, summary.config) == (1, RunConfig(algorithm="grpo"))
 
 
 def test_a_file_of_another_program(path: Path) -> None:

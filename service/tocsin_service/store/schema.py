@@ -12,7 +12,7 @@ from tocsin_service.store import StoreRefused
 
 __all__ = ["SCHEMA_VERSION", "connect", "lock", "migrate"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x746F6373  # "tocs": tells our files from other programs' SQLite files
 
 # Payloads are JSON texts: a REAL column would turn NaN into NULL. `entry` is the last column, so that a scan over steps
@@ -26,6 +26,7 @@ CREATE TABLE runs (
     vectors INTEGER NOT NULL DEFAULT 0,
     step INTEGER,
     given TEXT NOT NULL DEFAULT '{}',
+    given_at INTEGER NOT NULL DEFAULT 0,
     head INTEGER NOT NULL DEFAULT 0,
     committed INTEGER NOT NULL DEFAULT 0,
     version TEXT,
@@ -94,6 +95,11 @@ CREATE TABLE outbox (
 CREATE INDEX outbox_due ON outbox (receiver, due) WHERE news > settled;
 """
 
+# What takes a file of an older version to the next one.
+MIGRATIONS = {
+    1: "ALTER TABLE runs ADD COLUMN given_at INTEGER NOT NULL DEFAULT 0;",
+}
+
 
 def lock(path: Path) -> int:
     """Makes this process the only service on ``path``; the lock ends with the returned file descriptor.
@@ -128,7 +134,9 @@ def connect(path: Path, *, readonly: bool, sync: Literal["normal", "full"]) -> s
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Makes the tables of a new file and refuses a file that isn't ours or is of a newer Tocsin.
+    """Makes the tables of a new file and takes an older one to the present schema.
+
+    Refuses a file that isn't ours or is of a newer Tocsin.
 
     Raises:
         StoreRefused: says which and what to do.
@@ -150,5 +158,8 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
                 f"BEGIN; {TABLES}"
                 f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
             )
+            return
+        for old in range(version, SCHEMA_VERSION):
+            connection.executescript(f"BEGIN; {MIGRATIONS[old]} PRAGMA user_version = {old + 1}; COMMIT;")
     except sqlite3.Error as error:
         raise StoreRefused(f"{path}: can't be used as the database ({error}); choose another db") from None

@@ -41,13 +41,13 @@ def append(connection: sqlite3.Connection, *, run: str, rows: Sequence[Row], now
     """Adds the rows whose key is new to the log of ``run``; see the contract."""
     run_id, head, given = _open_run(connection, run, now, max_runs)
     first, vectors, step = head, 0, None
-    config = given
+    config, given_at = given, 0
     for row in rows:
         if isinstance(row.record.entry, RunConfig):
             updated = config.updated(row.record.entry)
             if updated == config:
                 continue
-            config = updated
+            config, given_at = updated, head + 1
         cursor = connection.execute(
             "INSERT INTO log (run_id, position, key, step, time, entry) VALUES (?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (run_id, key) WHERE key IS NOT NULL DO NOTHING",
@@ -57,7 +57,8 @@ def append(connection: sqlite3.Connection, *, run: str, rows: Sequence[Row], now
         if cursor.rowcount and row.step is not None:
             vectors, step = vectors + 1, row.step
             if config.finished:
-                config = replace(config, finished=None)  # a vector takes it back, here as in the fold
+                # A vector takes it back, here as in the fold.
+                config, given_at = replace(config, finished=None), head
     connection.execute(
         "UPDATE runs SET head = ?, vectors = vectors + ?, step = coalesce(?, step), last_seen = coalesce(?, last_seen)"
         " WHERE id = ?",
@@ -65,7 +66,10 @@ def append(connection: sqlite3.Connection, *, run: str, rows: Sequence[Row], now
     )
     if config is not given:
         # The engine's view is older than this; until it has caught up the given configuration is the better answer.
-        connection.execute("UPDATE runs SET given = ?, view = NULL WHERE id = ?", (_config_text(config), run_id))
+        connection.execute(
+            "UPDATE runs SET given = ?, given_at = ?, view = NULL WHERE id = ?",
+            (_config_text(config), given_at, run_id),
+        )
     return Appended(head - first, len(rows) - (head - first))
 
 
@@ -87,12 +91,14 @@ def commit(connection: sqlite3.Connection, *, run: str, change: Commit, state: s
     """Stores one step of the fold if the run is still where it started; see the contract."""
     found = connection.execute(
         "UPDATE runs SET committed = ?, version = ?, attempt = coalesce(?, attempt), error = coalesce(?, error),"
-        " view = coalesce(?, view) WHERE run = ? AND committed = ? AND head >= ? RETURNING id",
+        " view = CASE WHEN given_at <= ? THEN coalesce(?, view) END WHERE run = ? AND committed = ? AND head >= ?"
+        " RETURNING id",
         (
             change.position,
             change.version,
             change.attempt,
             change.error,
+            change.position,
             None if change.config is None else _config_text(change.config),
             run,
             change.expected,
