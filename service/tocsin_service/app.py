@@ -20,6 +20,7 @@ from tocsin_service.api import create_app
 from tocsin_service.api.context import Context
 from tocsin_service.delivery import Delivery, Receiver
 from tocsin_service.delivery.slack import Slack
+from tocsin_service.delivery.webhook import Webhook
 from tocsin_service.exposition import Exposition
 from tocsin_service.presentation import Presentation
 from tocsin_service.rulefiles import RulesError, read_rules
@@ -201,7 +202,12 @@ def run(settings: Settings) -> int:
 
 def _receivers(settings: Settings) -> list[Receiver]:
     shown = Presentation(settings.lang, settings.runbook_base)
-    return [] if settings.slack_webhook is None else [Slack(settings.slack_webhook, shown)]
+    receivers: list[Receiver] = []
+    if settings.slack_webhook is not None:
+        receivers.append(Slack(settings.slack_webhook, shown))
+    if settings.webhook is not None:
+        receivers.append(Webhook(settings.webhook, settings.webhook_secret, shown))
+    return receivers
 
 
 def _listen(host: str, port: int) -> socket.socket:

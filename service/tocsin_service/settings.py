@@ -40,6 +40,8 @@ class Settings:
         sync: "normal" survives a killed process, "full" survives a power cut too and costs about 17 times as much.
         tokens: bearer tokens that clients may use; empty means no token is asked for. Secret.
         slack_webhook: incoming-webhook address of Slack; None turns Slack off. Secret.
+        webhook: address of a program that takes incidents as JSON; None turns it off. Secret.
+        webhook_secret: key with which the JSON is signed; None: unsigned. Secret.
         rules: path of a rule file, read at the start; None: the shipped rules as they are.
         lang: language of messages: "en" or "zh".
         runbook_base: where the runbook pages are: a path, or an http(s) address, which makes them links.
@@ -58,6 +60,8 @@ class Settings:
     sync: Literal["normal", "full"] = "normal"
     tokens: tuple[str, ...] = field(default=(), repr=False)
     slack_webhook: str | None = field(default=None, repr=False)
+    webhook: str | None = field(default=None, repr=False)
+    webhook_secret: str | None = field(default=None, repr=False)
     rules: Path | None = None
     lang: Language = "en"
     runbook_base: str = RUNBOOK_BASE
@@ -88,8 +92,9 @@ class Settings:
             not token.isascii() or not token.isprintable() or " " in token or len(token) < 8 for token in self.tokens
         ):
             raise SettingsError("token: needs at least 8 printable ASCII characters and no spaces")
-        if self.slack_webhook is not None:
-            _check_webhook(self.slack_webhook)
+        for name in ("slack_webhook", "webhook"):
+            if (address := getattr(self, name)) is not None:
+                _check_webhook(name, address)
         if not self.tokens and not is_loopback(self.host):
             raise SettingsError(
                 f"host: {self.host} can be reached from other machines and no token is set; "
@@ -101,8 +106,11 @@ _INTEGERS = frozenset(
     {"port", "max_body_bytes", "max_decoded_bytes", "max_metrics", "max_batch", "max_runs", "max_exported_runs"}
 )
 _NUMBERS = _INTEGERS | {"stop_seconds"}
-# Keys that an operator writes; "token", "token_file" and "slack_webhook_file" become other fields.
-_KEYS = frozenset({one.name for one in fields(Settings)} - {"tokens"} | {"token", "token_file", "slack_webhook_file"})
+# Secrets that may also stand in a file, which the key with "_file" behind it names.
+_SECRETS = ("token", "slack_webhook", "webhook", "webhook_secret")
+_SECRET_FILES = frozenset(f"{name}_file" for name in _SECRETS)
+# Keys that an operator writes.
+_KEYS = frozenset({one.name for one in fields(Settings)} - {"tokens"} | {"token"} | _SECRET_FILES)
 
 
 def load(
@@ -159,10 +167,10 @@ def _from_environment(variables: Mapping[str, str]) -> Iterator[tuple[str, objec
 
 def _supersede(merged: dict[str, Any], key: str) -> None:
     """A secret given in one form by a stronger source replaces its other form of a weaker one."""
-    for one, other in (("token", "token_file"), ("slack_webhook", "slack_webhook_file")):
-        if key in {one, other}:
-            merged.pop(one, None)
-            merged.pop(other, None)
+    for name in _SECRETS:
+        if key in {name, f"{name}_file"}:
+            merged.pop(name, None)
+            merged.pop(f"{name}_file", None)
 
 
 def _parse(key: str, value: object, source: str) -> object:
@@ -171,7 +179,7 @@ def _parse(key: str, value: object, source: str) -> object:
     if not isinstance(value, (str, Path)) or not str(value).strip():
         raise SettingsError(f"{source}: {key} must be a text that is not empty")
     text = str(value).strip()
-    return Path(text) if key in {"db", "rules", "token_file", "slack_webhook_file"} else text
+    return Path(text) if key in {"db", "rules"} | _SECRET_FILES else text
 
 
 def _parse_number(key: str, value: object, source: str) -> int | float:
@@ -189,14 +197,14 @@ def _parse_number(key: str, value: object, source: str) -> int | float:
 
 
 def _resolve_secrets(merged: dict[str, Any]) -> dict[str, Any]:
-    token, token_file = merged.pop("token", None), merged.pop("token_file", None)
-    if token_file is not None:
-        merged["tokens"] = tuple(_read_secret(token_file, "token_file").split())
-    elif token is not None:
-        merged["tokens"] = (token,)
-    webhook_file = merged.pop("slack_webhook_file", None)
-    if webhook_file is not None:
-        merged["slack_webhook"] = _read_secret(webhook_file, "slack_webhook_file")
+    for name in _SECRETS:
+        path = merged.pop(f"{name}_file", None)
+        if path is not None:
+            secret = _read_secret(path, f"{name}_file")
+            merged[name] = tuple(secret.split()) if name == "token" else secret
+    token = merged.pop("token", None)
+    if token is not None:
+        merged["tokens"] = (token,) if isinstance(token, str) else token
     return merged
 
 
@@ -210,7 +218,7 @@ def _read_secret(path: Path, key: str) -> str:
     return text
 
 
-def _check_webhook(address: str) -> None:
+def _check_webhook(name: str, address: str) -> None:
     # The address is the secret: no message may repeat it.
     try:
         parts = urlsplit(address)
@@ -219,9 +227,9 @@ def _check_webhook(address: str) -> None:
     except ValueError:
         host = None
     if host is None or any(not char.isprintable() or char == " " for char in address):
-        raise SettingsError("slack_webhook: is no address; copy it from Slack: https://hooks.slack.com/services/...")
+        raise SettingsError(f"{name}: is no address; write one such as https://hooks.slack.com/services/...")
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
-        raise SettingsError("slack_webhook: must begin with https:// (http:// only for a receiver on this machine)")
+        raise SettingsError(f"{name}: must begin with https:// (http:// only for a receiver on this machine)")
 
 
 def is_loopback(host: str) -> bool:

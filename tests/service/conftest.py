@@ -1,4 +1,4 @@
-"""Real servers for the service's tests: the service itself on a free port, and a stand-in for Slack."""
+"""Real servers for the service's tests: the service itself on a free port, and a stand-in for receivers."""
 
 from __future__ import annotations
 
@@ -98,11 +98,13 @@ def shared_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 @dataclass
 class Hook:
-    """A web server in Slack's place: answers from a script, then with 200, and keeps what it was sent."""
+    """A web server in a receiver's place: answers from a script, then with 200, and keeps what it was sent."""
 
     address: str
     posts: queue.Queue[dict[str, Any]] = field(default_factory=queue.Queue)
+    raw: queue.Queue[tuple[dict[str, str], bytes]] = field(default_factory=queue.Queue)  # headers and body
     script: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    body: bytes = b"ok"  # of every answer
     gate: threading.Event = field(default_factory=threading.Event)  # answers wait while it is clear
 
     def next(self) -> dict[str, Any]:
@@ -115,15 +117,17 @@ def hook() -> Iterator[Hook]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            payload = json.loads(self.rfile.read(int(self.headers["content-length"])), parse_constant=_refuse_constant)
+            body = self.rfile.read(int(self.headers["content-length"]))
+            found.raw.put((dict(self.headers.items()), body))
+            payload = json.loads(body, parse_constant=_refuse_constant)
             found.posts.put(payload)
             found.gate.wait(30)
             status, headers = found.script.pop(0) if found.script else (200, {})
             self.send_response(status)
-            for name, value in {"content-length": "2", **headers}.items():
+            for name, value in {"content-length": str(len(found.body)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(b"ok")
+            self.wfile.write(found.body)
 
         def handle(self) -> None:
             with suppress(ConnectionError):  # the caller gave up: that is what some tests are about

@@ -1,11 +1,8 @@
-"""Slack: what a message says, and every way in which sending it can go wrong."""
+"""Slack: what a message says, and timelines from a vector to the message."""
 
 from __future__ import annotations
 
-import logging
 import math
-import socket
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +10,8 @@ import pytest
 
 from tocsin_detectors.alerts import Alert, Evidence, Incident, Severity, State
 from tocsin_detectors.entries import RunConfig
-from tocsin_service.delivery import Failed, Reason, Retry, Sent
-from tocsin_service.delivery.slack import Slack, escape, render
+from tocsin_service.delivery import Reason
+from tocsin_service.delivery.slack import escape, render
 
 ALERT = Alert(
     id="a1",
@@ -49,17 +46,6 @@ INCIDENT = Incident(
 )
 REWARD = replace(ALERT, id="a2", rule="reward_collapse", source="reward", evidence=Evidence(math.nan), onset_step=121)
 CONFIG = RunConfig(link="https://wandb.ai/team/runs/7?a=1&b=2")
-
-
-@pytest.fixture
-def slack(hook: Any) -> Iterator[Slack]:
-    receiver = Slack(hook.address)
-    yield receiver
-    receiver.close()
-
-
-def send(slack: Slack) -> Any:
-    return slack.send(Reason.OPENED, INCIDENT, (ALERT, REWARD), CONFIG)
 
 
 def text(payload: dict[str, Any]) -> str:
@@ -181,77 +167,6 @@ def test_limits_of_slack_are_kept() -> None:
 def test_escaping(raw: str, limit: int, shown: str) -> None:
     assert escape(raw, limit) == shown
     assert len(shown) <= limit
-
-
-def test_sent(slack: Slack, hook: Any) -> None:
-    assert send(slack) == Sent()
-    assert hook.next() == render(Reason.OPENED, INCIDENT, (ALERT, REWARD), CONFIG)
-
-
-@pytest.mark.parametrize(
-    ("headers", "after"),
-    [
-        ({"retry-after": "30"}, 30.0),
-        ({"retry-after": "0"}, 1.0),
-        ({"retry-after": "99999999"}, 3600.0),
-        ({"retry-after": "-5"}, 1.0),
-        ({"retry-after": "nan"}, 30.0),
-        ({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, 30.0),
-        ({}, 30.0),
-    ],
-)
-def test_too_many_messages(slack: Slack, hook: Any, headers: dict[str, str], after: float) -> None:
-    hook.script = [(429, headers)]
-    assert send(slack) == Retry("HTTP 429: too many messages", after)
-
-
-@pytest.mark.parametrize("status", [408, 500, 502, 503, 504])
-def test_trouble_that_passes(slack: Slack, hook: Any, status: int) -> None:
-    hook.script = [(status, {})]
-    assert send(slack) == Retry(f"HTTP {status}")
-
-
-@pytest.mark.parametrize("status", [301, 400, 403, 404, 410])
-def test_trouble_that_stays(slack: Slack, hook: Any, status: int) -> None:
-    hook.script = [(status, {"location": "http://127.0.0.1:1/"})]
-    result = send(slack)
-    assert isinstance(result, Failed)
-    assert f"HTTP {status}" in result.reason
-    assert "check the webhook" in result.reason
-    assert "secret" not in result.reason
-
-
-def test_a_receiver_that_does_not_answer(hook: Any) -> None:
-    hook.gate.clear()
-    slack = Slack(hook.address, timeout=0.2)
-    assert send(slack) == Retry("ReadTimeout")
-    hook.gate.set()
-    slack.close()
-
-
-def test_nobody_there() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    slack = Slack(f"http://127.0.0.1:{port}/services/very-secret")
-    assert send(slack) == Retry("ConnectError")
-    slack.close()
-
-
-def test_an_echo_of_the_secret_is_redacted(slack: Slack, hook: Any) -> None:
-    assert slack._redact(f"no {hook.address} here, nor /services/T0/B0/very-secret") == "no *** here, nor ***"
-
-
-def test_the_secret_is_in_no_log(make_api: Any, hook: Any, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
-    hook.script = [(500, {}), (404, {})]
-    api = make_api(slack_webhook=hook.address)
-    for step in range(5):
-        api.post({"step": step, "metrics": {"actor/pg_loss": math.nan}})
-    hook.next()
-    hook.next()
-    api.service.stop()
-    assert "slack" in caplog.text
-    assert "very-secret" not in caplog.text
 
 
 class TestTimelines:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import logging
+import json
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
-
 from tocsin_detectors.alerts import Alert, Evidence, Incident
 from tocsin_detectors.entries import RunConfig
-from tocsin_service.delivery import Failed, Reason, Result, Retry, Sent
+from tocsin_service.delivery import Reason, Result
+from tocsin_service.delivery.posting import TIMEOUT_SECONDS, Poster
 from tocsin_service.presentation import PLAIN, Presentation
 from tocsin_service.words import Words
 
 __all__ = ["Slack", "escape", "render"]
 
-TIMEOUT_SECONDS = 10.0
-LONGEST_RETRY_AFTER = 3600.0  # a receiver must not be able to silence itself for a day
 # Slack takes 3000 characters in a section; the limits below keep every section under it.
 TITLE_LIMIT = 150  # Slack's limit for a header block
 NAME_LIMIT = 200
@@ -43,40 +40,14 @@ class Slack:
     name = "slack"
 
     def __init__(self, webhook: str, shown: Presentation = PLAIN, timeout: float = TIMEOUT_SECONDS) -> None:
-        # The HTTP library logs every address it calls, and this address is a password.
-        for library in ("httpx2", "httpcore2"):
-            logging.getLogger(library).setLevel(logging.WARNING)
-        self._webhook, self._shown = webhook, shown
-        self._client = httpx2.Client(timeout=timeout, follow_redirects=False)
+        self._poster, self._shown = Poster(webhook, "check the webhook in Slack", timeout), shown
 
     def send(self, reason: Reason, incident: Incident, alerts: Sequence[Alert], config: RunConfig) -> Result:
-        try:
-            response = self._client.post(self._webhook, json=render(reason, incident, alerts, config, self._shown))
-        except httpx2.HTTPError as error:
-            return Retry(type(error).__name__)  # its text may hold the address
-        status = response.status_code
-        if 200 <= status < 300:
-            return Sent()
-        if status == 429:
-            return Retry("HTTP 429: too many messages", _retry_after(response.headers.get("retry-after")))
-        if status in {408, 425} or status >= 500:
-            return Retry(f"HTTP {status}")
-        return Failed(f"HTTP {status}: {self._redact(response.text)[:100]!r}; check the webhook in Slack")
+        message = render(reason, incident, alerts, config, self._shown)
+        return self._poster.post(json.dumps(message, allow_nan=False).encode())
 
     def close(self) -> None:
-        self._client.close()
-
-    def _redact(self, text: str) -> str:
-        path = urlsplit(self._webhook).path
-        return text.replace(self._webhook, "***").replace(path, "***") if len(path) > 1 else text
-
-
-def _retry_after(value: str | None) -> float:
-    try:
-        seconds = float(value or "")
-    except ValueError:  # absent, or a date: Slack sends seconds
-        return 30.0
-    return min(max(seconds, 1.0), LONGEST_RETRY_AFTER) if seconds == seconds else 30.0  # noqa: PLR0124 - NaN
+        self._poster.close()
 
 
 def escape(text: str, limit: int = NAME_LIMIT) -> str:
