@@ -287,6 +287,12 @@ FAULTS: tuple[Fault, ...] = (
         prepare=lambda window: window.put("critic/advantages/mean", lambda _row: window.rng.gauss(-0.05, 0.04)),
         config={"advantage_mean": "token", "algorithm": "grpo"},
     ),
+    Fault(
+        "3 degenerate groups a step", const(("critic/advantages/degenerate_groups",), 3.0),
+        rules("advantage_degenerate_group"), 2,
+        prepare=lambda window: window.put("critic/advantages/degenerate_groups", lambda _row: 0.0),
+        config={"algorithm": "grpo"},
+    ),
     Fault("advantage equals reward", advantage_is_reward, rules("advantage_equals_reward"), 12, "page"),
     Fault(
         "critic loss x3 in 10 rows", scaled(("critic/vf_loss",), 3, 10),

@@ -40,12 +40,15 @@ class StepVector:
         time: Unix time in seconds at which the trainer logged the step, if known.
         attempt: the trainer's restart counter, if it has one. A larger number than before opens the
             next attempt of the run; without it a step that goes back does.
+        computed: Tocsin itself has computed these metrics, of the step's tensors. They have canonical names, which
+            tell nothing of the framework, and may come after the trainer has gone on to later steps.
     """
 
     step: int
     metrics: Mapping[str, float]
     time: float | None = None
     attempt: int | None = None
+    computed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,8 @@ def entry_to_json(entry: Entry) -> dict[str, Any]:
                 data["time"] = entry.time
             if entry.attempt is not None:
                 data["attempt"] = entry.attempt
+            if entry.computed:
+                data["computed"] = True
             return data
         case RunConfig():
             fields = {name: value for name, value in asdict(entry).items() if value is not None and value != {}}
@@ -183,8 +188,12 @@ def entry_from_json(data: Mapping[str, Any]) -> Entry:
     """
     match data["kind"]:
         case "vector":
-            metrics = {name: number_from_json(value) for name, value in data["metrics"].items()}
-            return StepVector(data["step"], metrics, data.get("time"), data.get("attempt"))
+            metrics = {
+                name: value if type(value) is float else number_from_json(value)
+                for name, value in data["metrics"].items()
+            }
+            computed = data.get("computed", False)
+            return StepVector(data["step"], metrics, data.get("time"), data.get("attempt"), computed)
         case "config":
             return RunConfig(**{name: value for name, value in data.items() if name != "kind"})
         case "rebaseline":

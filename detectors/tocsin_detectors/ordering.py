@@ -4,6 +4,7 @@ Trainers log one step in several vectors, processes run ahead of one another, HT
 their history on resume, and a resume itself goes back to the last checkpoint. Told apart by what the run has seen:
 
     larger step                                   NEXT
+    computed by Tocsin, of a step that has begun  MORE (computing takes time; it tells nothing of where the trainer is)
     no metric of it seen at this step or later    MORE (of the current step, or of an earlier one that came late)
     a step and values that were seen              REPLAY, and so are forgotten steps after it: a tracker's whole history
     an earlier step, logged before the newest one LATE: overtaken on its way, only its unseen metrics count
@@ -80,6 +81,8 @@ class Ordering:
             return Order.BACK if told > self.told_attempt else Order.STALE
         if told is not None:
             self.told_attempt = told
+        if vector.computed and self.step is not None and vector.step <= self.step:
+            return Order.MORE
         fingerprint = _fingerprint(vector.metrics)
         if self.step is None or vector.step > self.step:
             self._begin_row(vector)

@@ -23,6 +23,7 @@ __all__ = ["MOST_SLOTS", "Roster"]
 ACTOR_SIGNS = frozenset({"actor/pg_loss", "actor/grad_norm", "actor/pg_clipfrac", "actor/ppo_kl"})
 CRITIC_SIGNS = frozenset({"critic/vf_loss", "critic/values/mean", "critic/vf_explained_var"})
 MOST_SLOTS = 8192  # names that a run may have; hostile or careless trainers make a new one at each step
+COMPUTED = "tocsin"  # in the place of a framework: the names are canonical
 TELLING = 256  # names that are enough to tell the framework
 REGULAR = 4  # looks in a row with a new value that make a metric a regular one
 SILENT = 2  # looks in a row without that make a regular one missing
@@ -66,7 +67,7 @@ class Roster:
         """
         step, slots = vector.step, self._slots
         if len(slots) < MOST_SLOTS and not vector.metrics.keys() <= slots.keys():
-            self._enlist(vector.metrics, config.framework)
+            self._enlist(vector, config.framework)
         updates: list[tuple[Slot, float]] = []
         for name, value in vector.metrics.items():
             slot = slots.get(name)
@@ -137,21 +138,26 @@ class Roster:
         """The series of the training reward; None if the run reports none."""
         return next((series for name in TRAIN_REWARD if (series := self.series(name)) is not None), None)
 
-    def _enlist(self, metrics: Mapping[str, float], framework: str | None) -> None:
-        if framework != self._stated or (self.framework is None and len(self._slots) < TELLING):
-            names = [*islice(self._slots, TELLING), *metrics]
-            self.framework, self._stated = guess_framework(names, framework), framework
+    def _enlist(self, vector: StepVector, stated: str | None) -> None:
+        metrics = vector.metrics
+        framework = COMPUTED if vector.computed else self._tell_framework(metrics, stated)
         new = sorted(name for name in metrics if name not in self._slots)
         room = MOST_SLOTS - len(self._slots)
         if len(new) > room:
             self.overflowed = new[room]
             del new[room:]
-        reading = self.framework
-        resolved = [(self._catalogue.resolve(name, reading), name) for name in new]
+        resolved = [(self._catalogue.resolve(name, framework), name) for name in new]
         # Where several names mean one metric, the catalogue's first choice gets it, whatever the order they came in.
         for answer, name in sorted(resolved, key=lambda pair: (pair[0].canonical, pair[0].priority, pair[1])):
-            self._enlist_one(name, answer, reading)
+            self._enlist_one(name, answer, framework)
         self._connect([self._slots[name].canonical for name in new])
+
+    def _tell_framework(self, metrics: Mapping[str, float], stated: str | None) -> str | None:
+        """Whose reading of new names is to be taken."""
+        if stated != self._stated or (self.framework is None and len(self._slots) < TELLING):
+            known = (name for name, slot in self._slots.items() if slot.framework != COMPUTED)
+            self.framework, self._stated = guess_framework([*islice(known, TELLING), *metrics], stated), stated
+        return self.framework
 
     def _enlist_one(self, name: str, resolved: Resolved, framework: str | None) -> None:
         own = resolved.canonical

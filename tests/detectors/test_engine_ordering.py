@@ -186,3 +186,51 @@ def test_a_long_history_replayed_on_resume_changes_nothing(normal: Normal, fold:
     engine, events = fold([*log, *replayed, *later])
     assert engine.attempt == 0
     assert not events
+
+
+@pytest.mark.parametrize("behind", [0, 1, 5])
+def test_what_is_computed_of_tensors_may_come_later(behind: int, normal: Normal, fold: Fold):
+    """Its names may be the trainer's own too; that it comes behind newer steps is no resume."""
+    plain, _ = fold(StepVector(step, normal(step), time=step) for step in range(60))
+
+    def vectors() -> Iterable[Entry]:
+        for step in range(60):
+            yield StepVector(step, normal(step), time=step)
+            if step >= behind:
+                late = step - behind
+                again = {name: 1.01 * value for name, value in normal(late).items()}
+                yield StepVector(late, {**again, "rollout_corr/kl": 1e-4}, time=step + 0.5, computed=True)
+
+    engine, events = fold(vectors())
+    assert (engine.attempt, engine.step, events) == (0, 59, [])
+    seen, unmoved = engine._roster.series("rollout_corr/kl"), plain._roster.series("actor/kl_loss")
+    assert seen.count == 60 - behind
+    assert engine._roster.series("actor/kl_loss").snapshot() == unmoved.snapshot()
+
+
+def test_what_is_computed_may_come_first(normal: Normal, fold: Fold):
+    engine, events = fold(
+        vector
+        for step in range(60)
+        for vector in (
+            StepVector(step, {"rollout_corr/kl": 1e-4}, computed=True),
+            StepVector(step, normal(step)),
+        )
+    )
+    assert (engine.attempt, engine.step, events) == (0, 59, [])
+    assert engine._roster.series("actor/kl_loss").count == 60
+
+
+def test_names_that_are_computed_do_not_tell_the_framework(fold: Fold):
+    names = ("critic/score/mean", "actor/kl_k3", "rollout_corr/kl", "response_length/mean", "actor/entropy_token_mean")
+    trl = {"reward": 0.5, "kl": 0.01, "completions/mean_length": 90.0, "frac_reward_zero_std": 0.1, "loss": 0.01}
+    engine, _ = fold(
+        vector
+        for step in range(5)
+        for vector in (
+            StepVector(step, dict.fromkeys(names, 0.1), computed=True),
+            StepVector(step, trl),
+        )
+    )
+    assert engine._roster.framework == "trl"
+    assert Engine.restore("run", engine.snapshot())._roster.framework == "trl"

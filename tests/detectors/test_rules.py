@@ -281,6 +281,14 @@ SCENARIOS: dict[str, tuple[Fires, Quiet]] = {
         ),
         Quiet({f"{ADVANTAGE}/mean": zero_mean(1e-7)}, config=RunConfig("grpo", framework="slime")),
     ),
+    "advantage_degenerate_group": (
+        Fires(
+            f"{ADVANTAGE}/degenerate_groups",
+            {f"{ADVANTAGE}/degenerate_groups": switch(exactly(0.0), exactly(3.0))},
+            config=GRPO,
+        ),
+        Quiet({f"{ADVANTAGE}/degenerate_groups": exactly(0.0)}, config=GRPO),
+    ),
     "ppo_advantage_mean_nonzero": (
         Fires(
             f"{ADVANTAGE}/mean",

@@ -42,6 +42,35 @@ RULES = (
         source="notes on RL metrics: Advantages; appendix on a GRPO advantage mean that isn't 0",
     ),
     Rule(
+        name="advantage_degenerate_group",
+        family="advantage",
+        metrics=("critic/advantages/degenerate_groups",),
+        # An exact count from the tensors, no estimate: any is wrong. Such groups come when the data have them, so two of
+        # eight values are enough, and it is over only when sixteen in a row had none.
+        tests=(Guarded(Bound(above=0.0), (Condition.GROUP_NORMALISED,)),),
+        signs=2,
+        among=8,
+        recovery=16,
+        severity=Severity.WARNING,
+        title="Groups whose rewards are all equal get advantages that aren't 0",
+        meaning=(
+            "Where every rollout of a prompt got the same reward there is nothing to prefer, and every advantage has to be "
+            "0. Here it isn't: the equal rewards are no exact float32 numbers (0.1, 1/3), subtracting their rounded mean "
+            "leaves about 1e-8, and dividing that by a std as small makes about plus or minus 1 for the whole group. The "
+            "updates push towards, or away from, everything that was said. critic/advantages/first_degenerate_group is the "
+            "id of the first such group; the answer of the tensor endpoint to this step lists each with its rewards and "
+            "advantages."
+        ),
+        remedies=(
+            "Compute the normalisation in float64: the exact fix.",
+            "Mask groups whose reward std is tiny.",
+            "Raise the floor that is added to the std.",
+            "Don't divide by the std, as in Dr. GRPO (verl algorithm.norm_adv_by_std_in_grpo=False, TRL "
+            "scale_rewards=False).",
+        ),
+        source="notes on RL metrics: appendix on a GRPO advantage mean that isn't 0",
+    ),
+    Rule(
         name="ppo_advantage_mean_nonzero",
         family="advantage",
         metrics=("critic/advantages/mean",),

@@ -5,7 +5,8 @@ from tocsin_detectors.algorithms import Bound, Frozen, LevelShift, RepeatedSpike
 from tocsin_detectors.expressions import Expression
 from tocsin_detectors.rules.base import Condition, Guarded, Rule
 
-REFERENCE_KL = ("actor/kl_loss", "actor/reward_kl_penalty", "actor/reward_kl_sum")
+# The last is what the tensor endpoint makes of log-probs and reference, whatever the trainer itself reports.
+REFERENCE_KL = ("actor/kl_loss", "actor/reward_kl_penalty", "actor/reward_kl_sum", "actor/kl_k3")
 
 RULES = (
     Rule(

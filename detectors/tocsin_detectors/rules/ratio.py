@@ -8,8 +8,9 @@ RULES = (
     Rule(
         name="ratio_variance_growing",
         family="ratio",
-        # The variance where it is reported (TRL's PPO, open-instruct, the tensor endpoint), else verl's proxies.
-        metrics=("actor/ratio_var", "actor/ppo_kl", "actor/pg_clipfrac"),
+        # The variance at the second gradient step where the tensor endpoint measures it, over all steps where it is
+        # reported (TRL's PPO, open-instruct), else verl's proxies.
+        metrics=("actor/second_ratio_var", "actor/ratio_var", "actor/ppo_kl", "actor/pg_clipfrac"),
         first_of=True,
         skip_zero=True,
         tests=(Trend("up", z=3.5, ratio=5.0, relative=0.8, block=5, blocks=16, skip=20, magnitude=True),),
