@@ -6,14 +6,18 @@ import itertools
 import os
 import threading
 from collections.abc import Mapping
+from time import monotonic
 from time import time as wall_clock
 
 from tocsin._guard import Mistake
+from tocsin._lookout import Lookout
 from tocsin._queue import Held, Queue
 from tocsin._sender import Sender
 from tocsin._settings import Settings
 from tocsin._tally import Tally
+from tocsin._tensors import TensorChannel
 from tocsin._values import MOST_METRICS, hold, hold_value
+from tocsin._watch import Wishes
 
 __all__ = ["Channel"]
 
@@ -26,7 +30,7 @@ class Channel:
     The thread starts with the first vector, so a process that never logs has none.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, wishes: Wishes) -> None:
         self.process = os.getpid()
         self.tally = Tally(settings.run)
         self.given_up = False
@@ -35,7 +39,9 @@ class Channel:
         options = settings.options
         self._max_bytes = options.max_bytes
         self._queue = Queue(options.max_vectors, options.max_bytes)
-        self._sender = Sender(settings, self._queue, self.tally, session)
+        self.lookout = Lookout(settings, self.tally, wishes)
+        self._sender = Sender(settings, self._queue, self.tally, session, self.lookout)
+        self.tensors = TensorChannel(settings, self.tally, session)
         self._thread: threading.Thread | None = None
         self._sequence = itertools.count()
         self._next_step = 0
@@ -45,7 +51,17 @@ class Channel:
         """Vectors that are neither delivered nor dropped yet."""
         return self._queue.count
 
-    def put(self, metrics: Mapping[str, object], step: object, time: object) -> None:
+    @property
+    def unfinished(self) -> bool:
+        """Whether anything is left for ``close`` to do."""
+        return bool(self.waiting or self.tensors.waiting or self._sender.untidy)
+
+    @property
+    def spooled(self) -> int:
+        """How many of the waiting lie on disk."""
+        return self._queue.spooled
+
+    def put(self, metrics: Mapping[str, object], step: object, time: object, sequence: str | None = None) -> None:
         """Copies a vector into the queue; never waits.
 
         Raises:
@@ -62,27 +78,44 @@ class Channel:
             self._next_step = step + 1
         held, size = hold(metrics)
         size += _VECTOR_SIZE
-        vector = Held(hold_value(step), held, hold_value(time), wall_clock(), next(self._sequence), size)
+        number = next(self._sequence) if sequence is None else sequence
+        vector = Held(hold_value(step), held, hold_value(time), wall_clock(), number, size)
         if len(held) > MOST_METRICS or size > self._max_bytes:
             self.tally.drop("too_large")
-        elif not self._queue.put(vector):
+            return
+        self.lookout.note(step)
+        if not self._queue.put(vector):
             self.tally.drop("queue_full")
         elif self._queue.claim():
             self._start()
 
     def close(self, timeout: float) -> bool:
-        """Waits up to ``timeout`` seconds until everything is sent; True if all vectors so far were delivered."""
+        """Waits up to ``timeout`` seconds until everything is sent; True if all of it so far was delivered."""
+        begin = monotonic()
+        if self._sender.spools and self._queue.claim():
+            self._start()  # earlier processes may have left something
         self._queue.close()
         thread = self._thread
         if thread is not None:
             thread.join(timeout)
+        tensors_delivered = self.tensors.close(max(0.0, timeout - (monotonic() - begin)))
+        self._sender.rescue()
+        self.lookout.close()
         self.given_up = True
-        self.tally.summary(self.waiting)
-        return not self.waiting and not self.tally.dropped
+        self.tally.summary(self.waiting, self.spooled)
+        return not self.waiting and not self.tally.dropped and tensors_delivered
+
+    def describe(self, config: Mapping[str, object]) -> None:
+        """Sends more fields of the run's config before the next vectors."""
+        self._sender.describe(config)
+
+    def abandon(self) -> None:
+        """Called in a forked child on its parent's channel."""
+        self._sender.abandon()
 
     def say_finished(self, timeout: float) -> None:
         """Tells the server that the run has ended, if it knows the run and there is time left."""
-        if timeout > 0 and self.tally.delivered:
+        if timeout > 0 and (self.tally.delivered or self.tensors.delivered):
             self._sender.say_finished(timeout)
 
     def _start(self) -> None:

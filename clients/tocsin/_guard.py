@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-__all__ = ["Mistake", "debugging", "guarded", "logger"]
+__all__ = ["Mistake", "debugging", "guarded", "logger", "say"]
 
 logger = logging.getLogger("tocsin")
 
@@ -25,6 +25,15 @@ class Mistake(ValueError):  # noqa: N818 the caller's, and no error of ours
 def debugging() -> bool:
     """Whether TOCSIN_DEBUG asks for errors to be raised (in tests) instead of logged."""
     return os.environ.get("TOCSIN_DEBUG", "0") not in {"", "0"}
+
+
+def say(text: str, *args: object, traceback: bool = False) -> None:
+    """Logs a warning. The trainer's logging handlers are foreign code: what they raise goes no further."""
+    try:
+        logger.warning(text, *args, exc_info=traceback)
+    except Exception:
+        if debugging():
+            raise
 
 
 def guarded(default: Callable[[], T]) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -45,12 +54,8 @@ def guarded(default: Callable[[], T]) -> Callable[[Callable[P, T]], Callable[P, 
                 kind = (hook.__qualname__, type(error))
                 if kind not in _said:
                     _said.add(kind)
-                    logger.warning(
-                        "%s: %s (training goes on; said once)",
-                        hook.__qualname__,
-                        _text(error),
-                        exc_info=not isinstance(error, Mistake),
-                    )
+                    text = "%s: %s (training goes on; said once)"
+                    say(text, hook.__qualname__, _text(error), traceback=not isinstance(error, Mistake))
                 return default()
 
         return call

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
-__all__ = ["Action", "Decision", "decide"]
+__all__ = ["LONGEST_DELAY", "UNREACHABLE", "Action", "Verdict", "delay", "judge_redis", "judge_status"]
 
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 30.0
@@ -38,44 +38,88 @@ _FINAL = {
 }
 
 
+# The word at the beginning of a Redis error; every other one may pass: out of memory, loading, a failover, a full disk.
+_REDIS_FINAL = {
+    "NOAUTH": (Action.DROP, "unauthorised"),
+    "WRONGPASS": (Action.DROP, "unauthorised"),
+    "NOPERM": (Action.DROP, "unauthorised"),
+    "WRONGTYPE": (Action.DROP, "not_found"),
+    "MOVED": (Action.DROP, "not_found"),
+    "CROSSSLOT": (Action.DROP, "not_found"),
+}
+# Errors that share the word ERR are known by their text alone.
+_REDIS_TEXTS = {
+    "ERR unknown command": (Action.DROP, "not_found"),
+    "ERR DB index": (Action.DROP, "not_found"),
+    "ERR invalid DB index": (Action.DROP, "not_found"),
+    "ERR SELECT is not allowed": (Action.DROP, "not_found"),
+    "ERR AUTH": (Action.DROP, "unauthorised"),
+    "ERR Client sent AUTH": (Action.DROP, "unauthorised"),
+    "ERR invalid password": (Action.DROP, "unauthorised"),
+    "ERR Protocol error": (Action.SPLIT, "too_large"),
+    "ERR string exceeds": (Action.SPLIT, "too_large"),
+}
+
+
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """What to do next.
+class Verdict:
+    """What an answer means for what was sent.
 
     Attributes:
-        action: SPLIT means send the vectors in smaller parts; a single one is to be dropped.
+        action: SPLIT means send the vectors in smaller parts; a single one is to be dropped. DROP means that nothing
+            would be taken by this server from this client: wrong address or credentials.
         reason: the kind of failure, as it is counted; "" for DELIVERED.
-        delay: seconds to wait before the next request; only for RETRY.
+        wait: seconds that the server asks to wait before the next request; None if it doesn't say. Only for RETRY.
     """
 
     action: Action
     reason: str = ""
-    delay: float = 0.0
+    wait: float | None = None
 
 
-def decide(status: int | None, headers: Mapping[str, str], attempt: int, jitter: float) -> Decision:
-    """The decision for one answer.
+UNREACHABLE = Verdict(Action.RETRY, "unreachable")
+"""There was no answer."""
+
+
+def judge_status(status: int, headers: Mapping[str, str]) -> Verdict:
+    """The verdict on an HTTP answer.
 
     Args:
-        status: HTTP status, None if there was no answer.
+        status: HTTP status.
         headers: the answer's headers, names in lower case.
+    """
+    if 200 <= status < 300:
+        return Verdict(Action.DELIVERED)
+    if status in {408, 425, 429} or status >= 500:
+        return Verdict(Action.RETRY, "throttled" if status == 429 else "server_error", _retry_after(headers))
+    action, reason = _FINAL.get(status, (Action.DROP, f"status_{status}"))
+    return Verdict(action, reason)
+
+
+def judge_redis(error: str) -> Verdict:
+    """The verdict on a Redis error.
+
+    Args:
+        error: the error's text without the "-" before it, such as "OOM command not allowed".
+    """
+    for text, (action, reason) in _REDIS_TEXTS.items():
+        if error.lower().startswith(text.lower()):
+            return Verdict(action, reason)
+    action, reason = _REDIS_FINAL.get(error.partition(" ")[0], (Action.RETRY, "server_error"))
+    return Verdict(action, reason)
+
+
+def delay(verdict: Verdict, attempt: int, jitter: float) -> float:
+    """Seconds to wait before the next request.
+
+    Args:
+        verdict: on the last one, a RETRY.
         attempt: failed attempts in a row before this one, >= 0.
         jitter: a random number in [0, 1): spreads the retries of many trainers.
     """
-    if status is None:
-        return Decision(Action.RETRY, "unreachable", _backoff(attempt, jitter))
-    if 200 <= status < 300:
-        return Decision(Action.DELIVERED)
-    if status in {408, 425, 429} or status >= 500:
-        wished = _retry_after(headers)
-        delay = _backoff(attempt, jitter) if wished is None else wished + jitter
-        return Decision(Action.RETRY, "throttled" if status == 429 else "server_error", delay)
-    action, reason = _FINAL.get(status, (Action.DROP, f"status_{status}"))
-    return Decision(action, reason)
-
-
-def _backoff(attempt: int, jitter: float) -> float:
-    """Doubles with every attempt up to a ceiling; at least half of it is waited."""
+    if verdict.wait is not None:
+        return verdict.wait + jitter
+    # Doubles with every attempt up to a ceiling; at least half of it is waited.
     ceiling = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(attempt, 16))
     return ceiling * (0.5 + 0.5 * jitter)
 

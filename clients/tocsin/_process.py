@@ -5,10 +5,13 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from time import monotonic
 
 from tocsin._channel import Channel
 from tocsin._settings import Settings
+from tocsin._watch import Wishes
 
 __all__ = ["Link"]
 
@@ -18,12 +21,14 @@ class Link:
 
     Attributes:
         settings: the run's settings, the same in every process.
+        wishes: what is to happen when an incident fires.
         channel: the channel of the process that used it last; :meth:`here` is the one to put vectors into.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.channel = Channel(settings)
+        self.wishes = Wishes()
+        self.channel = Channel(settings, self.wishes)
         _links.append(self)
 
     def here(self) -> Channel:
@@ -34,12 +39,24 @@ class Link:
 
     def renew(self) -> None:
         """Starts afresh: empty queue, counters at zero, another session."""
-        self.channel = Channel(self.settings)
+        self.channel.abandon()
+        self.channel = Channel(self.settings, self.wishes)
+
+    def describe(self, config: Mapping[str, object]) -> None:
+        """Adds fields to the run's config; those that are set already stay."""
+        new = {name: value for name, value in config.items() if name not in self.settings.config}
+        self.settings = replace(self.settings, config={**self.settings.config, **new})
+        self.here().describe(new)
+
+    def watch(self, wishes: Wishes) -> None:
+        """Replaces what is to happen when an incident fires."""
+        self.wishes = wishes
+        self.here().lookout.ask(wishes)
 
     def flush(self, timeout: float) -> None:
         """Waits for what this process hasn't sent, unless somebody has already waited in vain."""
         channel = self.channel
-        if channel.process == os.getpid() and channel.waiting and not channel.given_up:
+        if channel.process == os.getpid() and channel.unfinished and not channel.given_up:
             channel.close(timeout)
 
 

@@ -9,12 +9,14 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from tocsin._guard import Mistake
 
-__all__ = ["Address", "Answer", "Transport", "Unreachable"]
+__all__ = ["Address", "Answer", "Transport", "Unreachable", "told_error"]
 
+Bytes: TypeAlias = bytes | memoryview
 _LONGEST_ANSWER = 16 * 1024 * 1024
 
 
@@ -70,7 +72,8 @@ class Address:
         """
         parts = urlsplit(url.strip())
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise Mistake("the server's address must look like http://host:8765 or https://host (TOCSIN_URL or url=)")
+            shapes = "http://host:8765, https://host or redis://host"
+            raise Mistake(f"the server's address must look like {shapes} (TOCSIN_URL or url=)")
         token = (token or "").strip()
         if not (token.isascii() and token.isprintable()):
             raise Mistake("the token must be printable ASCII (TOCSIN_TOKEN or token=)")
@@ -112,7 +115,7 @@ class Transport:
         self._extra: dict[str, str] = {}
         self._base = address.prefix
 
-    def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+    def request(self, method: str, path: str, body: Bytes | None, headers: Mapping[str, str]) -> Answer:
         """Sends one request and reads its answer.
 
         Raises:
@@ -125,7 +128,7 @@ class Transport:
             self.close()
             # An idle connection may have been closed by the other side: that says nothing about the server.
             if not reused or isinstance(error, TimeoutError):
-                raise Unreachable(_said(error)) from error
+                raise Unreachable(told_error(error)) from error
         return self.request(method, path, body, headers)
 
     def close(self) -> None:
@@ -134,7 +137,7 @@ class Transport:
         if connection is not None:
             connection.close()
 
-    def _exchange(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+    def _exchange(self, method: str, path: str, body: Bytes | None, headers: Mapping[str, str]) -> Answer:
         connection = self._connection
         if connection is None:
             connection = self._connection = self._open()
@@ -187,5 +190,6 @@ def _basic(parts: SplitResult) -> str:
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
-def _said(error: Exception) -> str:
+def told_error(error: Exception) -> str:
+    """An error of the network in words."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,4 +1,4 @@
-"""The ``tocsin`` command: serve, check, replay, demo, rules."""
+"""The ``tocsin`` command: serve, worker, tail, check, replay, demo, rules."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from tocsin import readers
+from tocsin import tail as tail_command
 
 __all__ = ["main"]
 
@@ -42,22 +45,33 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tocsin", description="The alarm bell of LLM reinforcement learning.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    serve = commands.add_parser("serve", help="run the service on an embedded store")
-    serve.add_argument("--config", type=Path, help="TOML file with settings")
-    serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
-    serve.add_argument("--port", type=int, help="port to listen on, 0 for any (default 8765)")
+    serve = commands.add_parser("serve", help="run the service: all of it on a file, or the API on a shared store")
     serve.add_argument("--db", help="file of the store (default ./tocsin.db)")
-    serve.add_argument("--rules", metavar="FILE", help="YAML file with changed and own rules")
-    serve.add_argument("--token-file", help="file with the bearer token that clients must send")
-    serve.add_argument("--slack-webhook-file", help="file with the address of a Slack incoming webhook")
+    serve.add_argument("--store", metavar="URL", help="shared store instead: redis://HOST:PORT/DB; needs workers")
+    _add_service_options(serve)
     serve.set_defaults(command=_serve)
 
-    check = commands.add_parser("check", help="judge log files offline, as the service would have")
+    worker = commands.add_parser("worker", help="judge the runs of a shared store, together with other workers")
+    worker.add_argument("--store", metavar="URL", help="the store that `tocsin serve` uses: redis://HOST:PORT/DB")
+    _add_service_options(worker)
+    worker.set_defaults(command=_work)
+
+    tail = commands.add_parser("tail", help="follow the logs that a trainer writes, and stream them to a service")
+    tail_command.add_arguments(tail)
+    _add_run_options(tail)
+    tail.set_defaults(command=tail_command.tail)
+
+    check = commands.add_parser("check", help="judge logs offline, as the service would have")
     check.add_argument(
-        "files", nargs="+", metavar="FILE", help="JSONL, verl file log, trainer_state.json, CSV; - is stdin"
+        "files",
+        nargs="+",
+        metavar="SOURCE",
+        help="JSONL, verl file log, CSV, console log, trainer_state.json, TensorBoard events, .wandb; a folder of "
+        "logs; - is stdin",
     )
-    check.add_argument("--run", help="run id (default: the file's name without its endings); part of every alert's id")
-    check.add_argument("--json", action="store_true", help="print one JSON object per file")
+    check.add_argument("--run", help="run id (default: made from the log's path); part of every alert's id")
+    check.add_argument("--json", action="store_true", help="print one JSON object per log")
+    check.add_argument("--html", type=Path, metavar="FILE", help="write a page with the curves of the alerting metrics")
     check.add_argument(
         "--fail-on",
         choices=["info", "warning", "critical", "never"],
@@ -97,6 +111,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_service_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, help="TOML file with settings")
+    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on, 0 for any (default 8765)")
+    parser.add_argument("--rules", metavar="FILE", help="YAML file with changed and own rules")
+    parser.add_argument("--token-file", help="file with the bearer token that clients must send")
+    parser.add_argument("--slack-webhook-file", help="file with the address of a Slack incoming webhook")
+
+
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what is known of the run (all optional)")
     group.add_argument("--framework", help="verl, trl, openrlhf, ...: settles ambiguous metric names")
@@ -123,38 +146,66 @@ def _load(module: str) -> ModuleType:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    return _run_process("serve", arguments)
+
+
+def _work(arguments: argparse.Namespace) -> int:
+    return _run_process("work", arguments)
+
+
+def _run_process(kind: str, arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     app, settings = _load("tocsin_service.app"), _load("tocsin_service.settings")
-    names = ("host", "port", "db", "rules", "token_file", "slack_webhook_file")
-    flags = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    wire = getattr(_load("tocsin_service.wiring"), kind)
+    names = ("host", "port", "db", "store", "rules", "token_file", "slack_webhook_file")
+    flags = {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
     try:
-        return int(app.run(settings.load(flags, config=arguments.config)))
+        return int(app.run(settings.load(flags, config=arguments.config), wire))
     except (settings.SettingsError, app.StartError) as error:
         raise _CannotError(str(error)) from None
 
 
 def _check(arguments: argparse.Namespace) -> int:
     verdict, report = _load("tocsin_service.verdict"), _load("tocsin_service.report")
-    entries, readers = _load("tocsin_detectors.entries"), _load("tocsin.readers")
-    config = entries.RunConfig(**_run_config(arguments))
     shown = _load("tocsin_service.presentation").Presentation(arguments.lang)
     rules = _read_rules(arguments.rules)
     found, broken = False, False
-    for file in arguments.files:
+    pages: list[tuple[Any, Any]] = []
+    for source in arguments.files:
         try:
-            vectors = verdict.read_vectors(file)
+            for log in readers.find(source):
+                vectors, framework = verdict.read_log(log)
+                told, curves = _judge(arguments, log.name, vectors, framework, rules)
+                pages.append((told.to_json(shown), curves))
+                if arguments.json:
+                    print(json.dumps(pages[-1][0], allow_nan=False))
+                else:
+                    print("\n".join(report.verdict_lines(*pages[-1], arguments.lang)))
+                if arguments.fail_on != "never" and told.worst is not None:
+                    found |= told.worst.rank >= type(told.worst)(arguments.fail_on).rank
         except (OSError, readers.ReadError) as error:
             print(f"tocsin: {report.printable(error)}", file=sys.stderr)
             broken = True
-            continue
-        told = verdict.judge(arguments.run or run_name(file), vectors, config, rules)
-        if arguments.json:
-            print(json.dumps(told.to_json(shown), allow_nan=False))
-        else:
-            print("\n".join(report.verdict_lines(told.to_json(shown), arguments.lang)))
-        if arguments.fail_on != "never" and told.worst is not None:
-            found |= told.worst.rank >= type(told.worst)(arguments.fail_on).rank
+    if arguments.html is not None:
+        _write(arguments.html, _load("tocsin_service.pages").page(pages, arguments.lang))
     return USAGE_ERROR if broken else int(found)
+
+
+def _judge(
+    arguments: argparse.Namespace, name: str, vectors: list[Any], framework: str | None, rules: Any
+) -> tuple[Any, Any]:
+    """The verdict on one log, and the curves of its alerts."""
+    given = {"framework": framework} if framework else {}
+    config = _load("tocsin_detectors.entries").RunConfig(**{**given, **_run_config(arguments)})
+    told = _load("tocsin_service.verdict").judge(arguments.run or name, vectors, config, rules)
+    return told, told.curves(vectors, config)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _CannotError(f"{path} can't be written: {error.strerror}") from None
 
 
 def _replay(arguments: argparse.Namespace) -> int:
@@ -231,6 +282,5 @@ def _test_rules(paths: Sequence[str], rules: str | None) -> int:
 
 
 def run_name(file: str) -> str:
-    """The run id that a log file gets if none is given: its name without its endings."""
-    name = Path(file).name
-    return "stdin" if file == "-" else name.split(".")[0] or name
+    """The run id that a log gets if none is given."""
+    return "stdin" if file == "-" else readers.name_of(Path(file))

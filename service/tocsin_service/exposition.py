@@ -7,15 +7,15 @@ import statistics
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from tocsin_detectors.alerts import Alert, Event, IncidentEvent, State
 from tocsin_detectors.rules.incident import MODEL_COLLAPSE
-from tocsin_service.store import RunSummary, Store
+from tocsin_service.store import RunSummary, Store, StoreUnavailable
 
-__all__ = ["CONTENT_TYPE", "Exposition"]
+__all__ = ["CONTENT_TYPE", "Exposition", "gauge"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 INTERVALS = 32  # latest vectors of a run from which its step interval is taken
@@ -28,7 +28,8 @@ class Exposition:
 
     Args:
         store: where the runs and their alerts are.
-        max_runs: most runs shown, the latest first. The number left out is a metric of its own.
+        max_runs: most runs shown, the latest first. The number left out is a metric of its own. 0: the process shows
+            no runs nor anything else that another process tells of the same store, so that nothing is counted twice.
     """
 
     def __init__(self, store: Store, max_runs: int = 1_000) -> None:
@@ -36,10 +37,16 @@ class Exposition:
         self.vectors = self._counter("tocsin_ingest_vectors", "Step vectors stored.")
         self.repeated = self._counter("tocsin_ingest_repeated", "Step vectors that were in the log already.")
         self.rejected = self._counter("tocsin_ingest_rejected", "Requests with step vectors refused.", "reason")
+        self.tensor_requests = self._counter("tocsin_tensor_requests", "Requests with tensors answered.")
+        self.tensor_rejected = self._counter("tocsin_tensor_rejected", "Requests with tensors refused.", "reason")
+        self.tensor_bytes = self._counter("tocsin_tensor_bytes", "Bytes of tensors taken in.")
         self._events = self._counter("tocsin_detection_events", "Changes of alerts.", "rule", "transition")
         self.deliveries = self._counter("tocsin_delivery", "Attempts to tell a receiver.", "receiver", "result")
         self.worker_errors = self._counter("tocsin_worker_errors", "Errors while folding the log.")
+        self.claims = self._counter("tocsin_nudges_claimed", "Nudges taken over from a worker that didn't finish them.")
+        self.reconnects = self._counter("tocsin_redis_reconnects", "Times that Redis was heard again after trouble.")
         self.ingest_seconds = self._histogram("tocsin_ingest_seconds", "Time to store the vectors of a request.")
+        self.tensor_seconds = self._histogram("tocsin_tensor_seconds", "Time to answer a request with tensors.")
         self.fold_seconds = self._histogram("tocsin_fold_seconds", "Time to fold and commit a batch of entries.")
         self.lag_seconds = self._histogram("tocsin_lag_seconds", "Time from stored to folded and committed.")
         self._registry.register(_StoreCollector(store, max_runs))
@@ -52,12 +59,12 @@ class Exposition:
                 self._events.labels(subject.rule, event.transition).inc()
 
     def render(self) -> bytes:
-        """Everything in Prometheus' text format.
-
-        Raises:
-            StoreUnavailable: the runs can't be read.
-        """
+        """Everything in Prometheus' text format. While the store can't be read, only what the process itself knows."""
         return generate_latest(self._registry)
+
+    def register(self, collector: Collector) -> None:
+        """Shows what ``collector`` finds, too."""
+        self._registry.register(collector)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self._registry)
@@ -85,24 +92,41 @@ class _StoreCollector(Collector):
         return ()  # the registry would read the store for it while it is being built
 
     def collect(self) -> Iterator[Metric]:
+        try:
+            found, up = self._read(), 1.0
+        except StoreUnavailable:
+            found, up = [], 0.0
+        yield from found
+        yield gauge("tocsin_store_up", "Whether this process can use the store: 1 or 0.", [((), up)])
+
+    def _read(self) -> list[Metric]:
+        if not self._max_runs:
+            self._store.check()
+            return []
+        return list(self._gauges())
+
+    def _gauges(self) -> Iterator[Metric]:
         runs = self._store.runs(self._max_runs)
         yield self._alerts({summary.run for summary in runs})
         yield from self._steps(runs)
-        yield _gauge(
+        yield gauge(
             "tocsin_runs_not_exported",
             "Runs left out of the metrics because of max_exported_runs.",
             [((), float(max(0, self._store.count_runs() - len(runs))))],
         )
-        yield _gauge(
+        yield gauge(
             "tocsin_fold_pending",
             "Log entries of the exported runs that are not folded yet.",
             [((), float(sum(summary.pending for summary in runs)))],
         )
-        yield _gauge(
+        yield gauge(
             "tocsin_outbox_pending",
             "Notifications waiting for their receiver.",
             [((), float(self._store.pending_notifications()))],
         )
+        refused = CounterMetricFamily("tocsin_dead_letters", "Entries written into a log past the API, and refused.")
+        refused.add_metric((), float(self._store.dead_letters()))
+        yield refused
 
     def _alerts(self, exported: set[str]) -> Metric:
         firing: dict[tuple[str, ...], float] = {}
@@ -112,24 +136,24 @@ class _StoreCollector(Collector):
         for incident in self._store.incidents(None, State.FIRING, None, FIRING):
             if incident.run in exported:
                 firing[incident.run, incident.rule, str(incident.severity), "incident"] = 1.0
-        return _gauge("tocsin_alert", "1 for what is firing.", firing.items(), "run", "rule", "severity", "metric")
+        return gauge("tocsin_alert", "1 for what is firing.", firing.items(), "run", "rule", "severity", "metric")
 
     def _steps(self, runs: list[RunSummary]) -> Iterator[Metric]:
         seen = [(summary.run, summary.step, summary.last_seen) for summary in runs]
-        yield _gauge(
+        yield gauge(
             "tocsin_run_last_step",
             "Latest step of the run.",
             [((run,), float(step)) for run, step, _ in seen if step is not None],
             "run",
         )
-        yield _gauge(
+        yield gauge(
             "tocsin_run_last_step_timestamp_seconds",
             "Unix time at which the latest step vector of the run came in.",
             [((run,), last_seen) for run, _, last_seen in seen if last_seen is not None],
             "run",
         )
         intervals = ((run, self._interval(run)) for run, _, _ in seen)
-        yield _gauge(
+        yield gauge(
             "tocsin_run_step_interval_seconds",
             "Usual time between two steps of the run: the median of the latest.",
             [((run,), interval) for run, interval in intervals if interval is not None],
@@ -146,7 +170,8 @@ class _StoreCollector(Collector):
         return statistics.median(intervals) if intervals else None
 
 
-def _gauge(name: str, text: str, samples: Iterable[tuple[tuple[str, ...], float]], *labels: str) -> Metric:
+def gauge(name: str, text: str, samples: Iterable[tuple[tuple[str, ...], float]], *labels: str) -> Metric:
+    """A metric of samples (values of the labels, value)."""
     family = GaugeMetricFamily(name, text, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)

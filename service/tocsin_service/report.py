@@ -9,13 +9,16 @@ from typing import Any
 
 from tocsin_detectors.rules import Rule
 from tocsin_detectors.texts import Language, translated
+from tocsin_service.curves import Curve
 from tocsin_service.presentation import Presentation
+from tocsin_service.sparklines import sparkline
 from tocsin_service.words import Words
 
 __all__ = ["incident_lines", "printable", "rule_lines", "verdict_lines"]
 
 MARKS = {"critical": "!!", "warning": " !", "info": " i"}
 WIDTH = 110
+BEFORE, AFTER = 48, 24  # values before and from the onset on that a curve shows
 # What a line may break after: a word with its space, or one Chinese character with the punctuation that belongs to it.
 _PIECES = re.compile(r"[（“]*[\u3400-\u9fff][，。；：、）”！？]*\s*|[^\s\u3400-\u9fff（“]+\s*|\s+|.")
 
@@ -26,7 +29,10 @@ def printable(text: object) -> str:
 
 
 def incident_lines(
-    incident: Mapping[str, Any], alerts: Mapping[str, Mapping[str, Any]], lang: Language = "en"
+    incident: Mapping[str, Any],
+    alerts: Mapping[str, Mapping[str, Any]],
+    lang: Language = "en",
+    curves: Mapping[str, Curve] | None = None,
 ) -> Iterator[str]:
     """One incident with its members: what, where, since which step, the numbers, what to do.
 
@@ -34,6 +40,7 @@ def incident_lines(
         incident: as JSON, in this language.
         alerts: alerts as JSON by id; members that are missing from it are passed over.
         lang: language of the words around them.
+        curves: of the alerts' metrics, by the alerts' ids; shown for those that are there.
     """
     say = Words(lang)
     mark = MARKS.get(incident["severity"], "  ")
@@ -48,6 +55,8 @@ def incident_lines(
     for member in incident["members"]:
         if (alert := alerts.get(member)) is not None:
             yield from _wrapped(f"{_member(alert, say)}: {alert['evidence']['detail']}", "     - ")
+            if curves and member in curves:
+                yield _drawn(curves[member], alert["onset_step"], say)
     yield from _wrapped(incident["meaning"], f"     {say('Meaning: ')}")
     for number, remedy in enumerate(incident["remedies"], 1):
         yield from _wrapped(remedy, f"     {number}. ")
@@ -70,8 +79,17 @@ def _member(alert: Mapping[str, Any], say: Words) -> str:
     return f"{what} [{ended}]"
 
 
-def verdict_lines(verdict: Mapping[str, Any], lang: Language = "en") -> Iterator[str]:
-    """A whole verdict, in a language: a headline, then every incident of it."""
+def _drawn(curve: Curve, onset: int, say: Words) -> str:
+    """The curve around the onset, on one line."""
+    shown = curve.around(onset, BEFORE, AFTER)
+    told = say("steps {first} to {last}", first=shown.steps[0], last=shown.steps[-1])
+    return f"       {sparkline(shown, onset)} {told}"
+
+
+def verdict_lines(
+    verdict: Mapping[str, Any], curves: Mapping[str, Curve] | None = None, lang: Language = "en"
+) -> Iterator[str]:
+    """A whole verdict, in a language: a headline, then every incident of it, with the curves that there are."""
     say = Words(lang)
     facts = [say("{count} vectors", count=verdict["vectors"])]
     first, last = verdict["first_step"], verdict["last_step"]
@@ -82,7 +100,7 @@ def verdict_lines(verdict: Mapping[str, Any], lang: Language = "en") -> Iterator
     yield printable(f"{verdict['run']}: {said.upper()}  ({say(', ').join(facts)})")
     alerts = {alert["id"]: alert for alert in verdict["alerts"]}
     for incident in verdict["incidents"]:
-        yield from incident_lines(incident, alerts, lang)
+        yield from incident_lines(incident, alerts, lang, curves)
 
 
 def rule_lines(rule: Rule, lang: Language = "en") -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -29,6 +30,11 @@ class SettingsError(ValueError):
     """A setting is unknown, malformed or unsafe. The message names the key, its source and what to write instead."""
 
 
+def _half_of_the_cores() -> int:
+    """The other half takes vectors and judges them meanwhile."""
+    return max(1, (os.cpu_count() or 1) // 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What an operator can choose.
@@ -38,6 +44,11 @@ class Settings:
         port: TCP port; 0 takes any free one.
         db: path of the SQLite file. A lock file of the same name plus ".lock" lies beside it.
         sync: "normal" survives a killed process, "full" survives a power cut too and costs about 17 times as much.
+        store: address of a Redis to use instead of the file, shared by several processes: redis://, rediss:// (TLS) or
+            unix://. Secret, as it may hold a password.
+        redis_user: user of Redis's access control.
+        redis_password: its password; replaces one in the address. Secret.
+        redis_ca_file: certificates to trust for rediss://; None: those of the system.
         tokens: bearer tokens that clients may use; empty means no token is asked for. Secret.
         slack_webhook: incoming-webhook address of Slack; None turns Slack off. Secret.
         webhook: address of a program that takes incidents as JSON; None turns it off. Secret.
@@ -50,14 +61,26 @@ class Settings:
         max_metrics: most metrics in one vector.
         max_batch: most vectors in one request.
         max_runs: most runs kept; a vector of one more is refused.
+        keep_entries: most entries kept in the log of a run; older ones go once they are folded. 0: all are kept.
+        keep_days: days for which entries are kept, and runs of which nothing is heard any more. 0: for ever.
         max_exported_runs: most runs shown in /metrics, the latest first; the others are counted there.
         stop_seconds: longest time each stage of a graceful stop may take.
+        max_tensor_bytes: largest body of tensors, in bytes.
+        tensor_queue: most requests with tensors under way: being received, waiting, or being computed.
+        tensor_queue_bytes: most bytes of tensors that they may hold together.
+        tensor_dir: directory whose safetensors files may be named instead of sent; None: no file may be.
+        tensor_device: where tensors are computed: "auto" (CUDA if there is one), "cpu", "cuda" or "cuda:N".
+        tensor_threads: threads of the CPU for it.
     """
 
     host: str = "127.0.0.1"
     port: int = 8765
     db: Path = Path("tocsin.db")
     sync: Literal["normal", "full"] = "normal"
+    store: str | None = field(default=None, repr=False)
+    redis_user: str | None = None
+    redis_password: str | None = field(default=None, repr=False)
+    redis_ca_file: Path | None = None
     tokens: tuple[str, ...] = field(default=(), repr=False)
     slack_webhook: str | None = field(default=None, repr=False)
     webhook: str | None = field(default=None, repr=False)
@@ -70,8 +93,16 @@ class Settings:
     max_metrics: int = 2_000
     max_batch: int = 10_000
     max_runs: int = 10_000
+    keep_entries: int = 200_000
+    keep_days: float = 90.0
     max_exported_runs: int = 1_000
     stop_seconds: float = 10.0
+    max_tensor_bytes: int = 2**30
+    tensor_queue: int = 8
+    tensor_queue_bytes: int = 2 * 2**30
+    tensor_dir: Path | None = None
+    tensor_device: str = "auto"
+    tensor_threads: int = field(default_factory=_half_of_the_cores)
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
@@ -86,8 +117,9 @@ class Settings:
                 "runbook_base: write a path or address of at most 200 characters, without spaces or quotes"
             )
         for name in _NUMBERS:
-            if name != "port" and not 0 < getattr(self, name) < math.inf:
-                raise SettingsError(f"{name}: must be more than 0, and finite")
+            value, least = getattr(self, name), "0 or more" if name in _MAY_BE_ZERO else "more than 0"
+            if not 0 <= value < math.inf or (value == 0 and name not in _MAY_BE_ZERO):
+                raise SettingsError(f"{name}: must be {least}, and finite")
         if any(
             not token.isascii() or not token.isprintable() or " " in token or len(token) < 8 for token in self.tokens
         ):
@@ -95,6 +127,8 @@ class Settings:
         for name in ("slack_webhook", "webhook"):
             if (address := getattr(self, name)) is not None:
                 _check_webhook(name, address)
+        _check_store(self)
+        _check_tensors(self)
         if not self.tokens and not is_loopback(self.host):
             raise SettingsError(
                 f"host: {self.host} can be reached from other machines and no token is set; "
@@ -104,10 +138,11 @@ class Settings:
 
 _INTEGERS = frozenset(
     {"port", "max_body_bytes", "max_decoded_bytes", "max_metrics", "max_batch", "max_runs", "max_exported_runs"}
-)
-_NUMBERS = _INTEGERS | {"stop_seconds"}
+) | {"keep_entries", "max_tensor_bytes", "tensor_queue", "tensor_queue_bytes", "tensor_threads"}
+_NUMBERS = _INTEGERS | {"stop_seconds", "keep_days"}
+_MAY_BE_ZERO = frozenset({"port", "keep_entries", "keep_days"})
 # Secrets that may also stand in a file, which the key with "_file" behind it names.
-_SECRETS = ("token", "slack_webhook", "webhook", "webhook_secret")
+_SECRETS = ("token", "slack_webhook", "webhook", "webhook_secret", "redis_password")
 _SECRET_FILES = frozenset(f"{name}_file" for name in _SECRETS)
 # Keys that an operator writes.
 _KEYS = frozenset({one.name for one in fields(Settings)} - {"tokens"} | {"token"} | _SECRET_FILES)
@@ -179,7 +214,7 @@ def _parse(key: str, value: object, source: str) -> object:
     if not isinstance(value, (str, Path)) or not str(value).strip():
         raise SettingsError(f"{source}: {key} must be a text that is not empty")
     text = str(value).strip()
-    return Path(text) if key in {"db", "rules"} | _SECRET_FILES else text
+    return Path(text) if key in {"db", "rules", "tensor_dir", "redis_ca_file"} | _SECRET_FILES else text
 
 
 def _parse_number(key: str, value: object, source: str) -> int | float:
@@ -230,6 +265,33 @@ def _check_webhook(name: str, address: str) -> None:
         raise SettingsError(f"{name}: is no address; write one such as https://hooks.slack.com/services/...")
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
         raise SettingsError(f"{name}: must begin with https:// (http:// only for a receiver on this machine)")
+
+
+def _check_store(settings: Settings) -> None:
+    address = settings.store
+    if address is None:
+        if settings.redis_user or settings.redis_password or settings.redis_ca_file:
+            raise SettingsError("redis_user, redis_password, redis_ca_file: are for a Redis; set store to its address")
+        return
+    # It may hold a password: no message may repeat it.
+    try:
+        parts = urlsplit(address)
+        _ = parts.port  # raises on a port that is none
+    except ValueError:
+        parts = urlsplit("")
+    if not (parts.hostname if parts.scheme in {"redis", "rediss"} else parts.scheme == "unix" and parts.path):
+        raise SettingsError("store: is no address of a Redis; write redis://HOST:PORT/DB, rediss://... or unix:///PATH")
+    if settings.redis_ca_file is not None and parts.scheme != "rediss":
+        raise SettingsError(
+            "redis_ca_file: certificates are for an encrypted connection; let store begin with rediss://"
+        )
+
+
+def _check_tensors(settings: Settings) -> None:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", settings.tensor_device):
+        raise SettingsError('tensor_device: choose "auto", "cpu", "cuda" or "cuda:N"')
+    if settings.tensor_queue_bytes < settings.max_tensor_bytes:
+        raise SettingsError("tensor_queue_bytes: must be at least max_tensor_bytes, or the largest body never fits")
 
 
 def is_loopback(host: str) -> bool:

@@ -57,6 +57,7 @@ class Watchdog:
         notified: called after a commit that made notifications.
         clock: Unix time in seconds.
         rules: the rules in force: the rule may be turned off, or be of another severity.
+        serves: whether a run is this watchdog's to look after; None: all are.
     """
 
     def __init__(
@@ -66,11 +67,13 @@ class Watchdog:
         notified: Callable[[], None],
         clock: Callable[[], float],
         rules: RuleSet | None = None,
+        serves: Callable[[str], bool] | None = None,
     ) -> None:
         self._store, self._receivers, self._notified, self._clock = store, tuple(receivers), notified, clock
+        self._serves = serves
         rules = shipped_rules() if rules is None else rules
         self._rule = next((rule for rule in rules if rule.name == RUN_STALLED.name), None)
-        self._since = clock()  # while the service itself was away, nobody could be heard
+        self._since = clock()  # while the service itself or its store was away, nobody could be heard
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="tocsin-watchdog", daemon=True)
 
@@ -88,6 +91,7 @@ class Watchdog:
             try:
                 self.look()
             except StoreUnavailable as error:
+                self._since = self._clock()
                 logger.warning("silent runs can't be looked for: %s", error)
             except Exception:
                 logger.exception("silent runs can't be looked for")
@@ -102,6 +106,8 @@ class Watchdog:
             if alert.rule == self._rule.name
         }
         for run in self._store.runs(MOST_RUNS):
+            if self._serves is not None and not self._serves(run.run):
+                continue
             stalled = self._silence(run)
             alert = firing.get(run.run)
             if alert is None and stalled is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from tocsin_detectors.alerts import (
 from tocsin_detectors.engine import Engine
 from tocsin_detectors.entries import RunConfig, StepVector
 from tocsin_detectors.rules import RuleSet
+from tocsin_service.curves import Curve, curves_of
 from tocsin_service.presentation import PLAIN, Presentation
 
-__all__ = ["Verdict", "judge", "read_vectors"]
+__all__ = ["Verdict", "judge", "read_log", "read_vectors"]
 
 
 @dataclass
@@ -30,6 +31,7 @@ class Verdict:
     Attributes:
         alerts: every alert in its last form, in the order in which they fired.
         incidents: likewise.
+        starts: the index of the vector that opened each attempt but the first.
     """
 
     run: str
@@ -39,6 +41,7 @@ class Verdict:
     attempts: int = 1
     alerts: dict[str, Alert] = field(default_factory=dict)
     incidents: dict[str, Incident] = field(default_factory=dict)
+    starts: list[int] = field(default_factory=list)
 
     def take(self, events: Iterable[Event]) -> None:
         """Take note of what the engine said."""
@@ -53,6 +56,10 @@ class Verdict:
         """The highest severity of all that was said; None if nothing was."""
         said = [incident.severity for incident in self.incidents.values()]
         return max(said, key=lambda severity: severity.rank, default=None)
+
+    def curves(self, vectors: Sequence[StepVector], config: RunConfig) -> dict[str, Curve]:
+        """The curves of the alerts' metrics by the alerts' ids; ``vectors`` are those that were judged."""
+        return curves_of(self.alerts.values(), vectors, self.starts, config)
 
     def to_json(self, shown: Presentation = PLAIN) -> dict[str, Any]:
         """The verdict as strict JSON, its texts in English if nothing else is asked for."""
@@ -74,7 +81,18 @@ def read_vectors(path: str | Path) -> list[StepVector]:
     Raises:
         tocsin.readers.ReadError: the file can't be read as a log; the message says where and why.
     """
-    return [StepVector(vector.step, vector.metrics, vector.time) for vector in readers.read(path)]
+    return read_log(path)[0]
+
+
+def read_log(log: str | Path | readers.Log) -> tuple[list[StepVector], str | None]:
+    """The same, and the framework that writes such logs, None if it can't be told by the format.
+
+    Raises:
+        tocsin.readers.ReadError: the log can't be read; the message says where and why.
+    """
+    reading = readers.read(log)
+    vectors = [StepVector(vector.step, vector.metrics, vector.time) for vector in reading]
+    return vectors, reading.framework
 
 
 def judge(
@@ -88,7 +106,9 @@ def judge(
     for vector in vectors:
         verdict.vectors += 1
         verdict.first_step = vector.step if verdict.first_step is None else min(verdict.first_step, vector.step)
+        attempt = engine.attempt
         verdict.take(engine.feed(vector))
+        verdict.starts += [verdict.vectors - 1] * (engine.attempt - attempt)
         verdict.last_step = engine.step
     verdict.attempts = engine.attempt + 1
     return verdict

@@ -27,6 +27,11 @@ CHINESE: Mapping[str, str] = {
     "{count} attempts": "{count} 个 attempt",
     "no steps": "没有任何步",
     "steps {first} to {last}": "第 {first} 至 {last} 步",
+    # A page with curves
+    "onset": "起始",
+    "said": "报出",
+    "baseline": "基线",
+    "limit": "阈值",
     # An incident in the terminal
     "since step {step}": "自第 {step} 步起",
     "said at step {step}": "第 {step} 步报出",

@@ -10,9 +10,9 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from tocsin_detectors.alerts import Event, IncidentEvent, Severity
 from tocsin_detectors.engine import Engine
@@ -20,7 +20,7 @@ from tocsin_detectors.rules import RuleSet
 from tocsin_service.exposition import Exposition
 from tocsin_service.store import Commit, Notification, Progress, Store, Stored, StoreUnavailable
 
-__all__ = ["Worker"]
+__all__ = ["Feed", "Worker"]
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,28 @@ RUNS_IN_MEMORY = 256
 IDLE_SECONDS = 5.0  # a run without news for so long is snapshotted
 SWEEP_SECONDS = 30.0  # how often the store is asked for runs whose wake-up got lost
 PAUSE_SECONDS = (0.5, 1.0, 2.0, 5.0, 15.0)  # waits while the store is unavailable
+
+
+class Feed(Protocol):
+    """Who tells a worker of news, beside :meth:`Worker.wake`, and hears when it is done with them."""
+
+    def overlooked(self) -> Iterable[str]:
+        """Runs with news that nobody may have told of: those of before the start, and those whose wake-up got lost."""
+        ...
+
+    def caught_up(self, run: str, since: float) -> None:
+        """All that was in the log of ``run`` at ``since`` (:func:`time.monotonic`) is committed."""
+        ...
+
+
+class _Embedded:
+    """The feed of a worker that has the store for itself: the log alone says what is to be done."""
+
+    def __init__(self, store: Store) -> None:
+        self.overlooked = store.news
+
+    def caught_up(self, run: str, since: float) -> None:
+        pass
 
 
 @dataclass(slots=True)
@@ -41,6 +63,15 @@ class _Tracked:
     fed: float = field(default_factory=time.monotonic)
 
 
+@dataclass(slots=True)
+class _Folded:
+    """What a fold of some entries has found: events, the position of the entry behind each, and what went wrong."""
+
+    events: list[Event] = field(default_factory=list)
+    causes: list[int] = field(default_factory=list)
+    problem: str | None = None
+
+
 class Worker:
     """One thread that folds.
 
@@ -51,6 +82,7 @@ class Worker:
         rules: what to judge by; the shipped rules if not given.
         notified: called after a commit that made notifications.
         clock: Unix time in seconds.
+        feed: who knows of news; if not given, the worker has the store for itself.
     """
 
     def __init__(
@@ -61,9 +93,11 @@ class Worker:
         rules: RuleSet | None = None,
         notified: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
+        feed: Feed | None = None,
     ) -> None:
         self._store, self._exposition, self._receivers = store, exposition, tuple(receivers)
         self._rules, self._notified, self._clock = rules, notified, clock
+        self._feed = _Embedded(store) if feed is None else feed
         self._tracked: OrderedDict[str, _Tracked] = OrderedDict()
         self._news: OrderedDict[str, float] = OrderedDict()  # run -> when its oldest news was stored (monotonic)
         self._changed = threading.Condition()
@@ -130,7 +164,7 @@ class Worker:
 
     def _sweep(self) -> None:
         """Finds the runs whose wake-up got lost, at first those that an earlier process left."""
-        left = self._store.news()
+        left = self._feed.overlooked()
         with self._changed:
             for run in left:
                 self._news.setdefault(run, time.monotonic())
@@ -184,49 +218,53 @@ class Worker:
         tracked = self._get(run)
         entries = self._store.read(run, tracked.position, BATCH)
         if not entries:
+            self._feed.caught_up(run, started)
             return False
-        events, error = self._fold(run, tracked, entries)
-        if not self._commit(run, tracked, entries[-1].position, events, error):
+        found = _Folded()
+        self._fold(run, tracked, entries, found)
+        if not self._commit(run, tracked, entries[-1].position, found):
             return True
         ended = time.monotonic()
         self._exposition.fold_seconds.observe(ended - started)
         self._exposition.lag_seconds.observe(ended - since)
-        self._exposition.count_events(events)
-        return len(entries) == BATCH
+        self._exposition.count_events(found.events)
+        if len(entries) == BATCH:
+            return True
+        self._feed.caught_up(run, started)
+        return False
 
-    def _fold(self, run: str, tracked: _Tracked, entries: Sequence[Stored]) -> tuple[list[Event], str | None]:
+    def _fold(self, run: str, tracked: _Tracked, entries: Sequence[Stored], found: _Folded) -> None:
         """Feeds the entries; an entry that the engine chokes on is skipped, as it will be in every later fold."""
-        events: list[Event] = []
-        problem = None
         for stored in entries:
             try:
-                events += tracked.engine.feed(stored.entry)
+                events = tracked.engine.feed(stored.entry)
             except Exception as error:
                 self._exposition.worker_errors.inc()
-                if problem is None:
+                if found.problem is None:
                     logger.exception("run %r: log entry %d was skipped", run, stored.position)
-                problem = f"log entry {stored.position} was skipped: {type(error).__name__}: {error}"
+                found.problem = f"log entry {stored.position} was skipped: {type(error).__name__}: {error}"
+            else:
+                found.events += events
+                found.causes += [stored.position] * len(events)
         tracked.unsaved += len(entries)
         tracked.fed = time.monotonic()
-        return events, problem
 
-    def _commit(
-        self, run: str, tracked: _Tracked, position: int, events: Sequence[Event], error: str | None = None
-    ) -> bool:
+    def _commit(self, run: str, tracked: _Tracked, position: int, found: _Folded) -> bool:
         engine = tracked.engine
         save = tracked.unsaved >= BATCH or position == tracked.position
-        notifications = self._notifications(events)
+        notifications = self._notifications(found.events)
         change = Commit(
             expected=tracked.position,
             position=position,
             version=engine.version,
             time=self._clock(),
-            events=events,
+            events=found.events,
+            causes=found.causes,
             notifications=notifications,
             state=self._snapshot(run, engine) if save else None,
             attempt=engine.attempt,
             config=engine.config,
-            error=error,
+            error=found.problem,
         )
         if not self._store.commit(run, change):
             self._tracked.pop(run, None)  # somebody else was faster: start again from what is committed
@@ -271,15 +309,17 @@ class Worker:
     def _load(self, run: str) -> _Tracked:
         progress = self._store.load(run)
         tracked = self._restore(run, progress)
-        events: list[Event] = []
-        folded = tracked.position
+        found, folded = _Folded(), tracked.position
         while folded < progress.position:
-            entries = self._store.read(run, folded, min(BATCH, progress.position - folded))
-            events += self._fold(run, tracked, entries)[0]
+            page = self._store.read(run, folded, BATCH)
+            entries = [stored for stored in page if stored.position <= progress.position]
+            if not entries:  # the log doesn't reach back so far any more
+                break
+            self._fold(run, tracked, entries, found)
             folded = entries[-1].position
         tracked.position = progress.position
         if progress.version not in {None, tracked.engine.version}:
-            self._rewrite(run, tracked, events)
+            self._rewrite(run, tracked, found)
         return tracked
 
     def _restore(self, run: str, progress: Progress) -> _Tracked:
@@ -296,7 +336,7 @@ class Worker:
             logger.exception("run %r: the snapshot doesn't fit; the run is folded from the start of its log", run)
             return _Tracked(Engine(run, self._rules), 0)
 
-    def _rewrite(self, run: str, tracked: _Tracked, events: Sequence[Event]) -> None:
+    def _rewrite(self, run: str, tracked: _Tracked, found: _Folded) -> None:
         """Replaces what another version of the rules had found. The past was told when it happened: nobody is paged."""
         logger.info("run %r was folded again with the present rules", run)
         engine = tracked.engine
@@ -305,7 +345,8 @@ class Worker:
             position=tracked.position,
             version=engine.version,
             time=self._clock(),
-            events=events,
+            events=found.events,
+            causes=found.causes,
             state=self._snapshot(run, engine),
             attempt=engine.attempt,
             config=engine.config,
@@ -325,4 +366,4 @@ class Worker:
     def _save(self, run: str) -> None:
         tracked = self._tracked[run]
         if tracked.unsaved:
-            self._commit(run, tracked, tracked.position, ())
+            self._commit(run, tracked, tracked.position, _Folded())

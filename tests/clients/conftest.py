@@ -10,6 +10,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 import tocsin
 
@@ -226,12 +228,77 @@ def server(start: Callable[..., RecordingServer]) -> RecordingServer:
     return start()
 
 
+class Streams:
+    """A real Redis that keeps what it acknowledged when it is killed, and what lies in it."""
+
+    def __init__(self, server: Any) -> None:
+        self.start: Callable[[], None] = server.start
+        self.kill: Callable[[], None] = server.kill
+        self.port: int = server.port
+        self.url = f"redis://127.0.0.1:{server.port}"
+
+    def client(self, **options: Any) -> redis.Redis:
+        return redis.Redis(port=self.port, **options)
+
+    def entries(self, run: str = "run") -> list[dict[bytes, bytes]]:
+        """The run's stream."""
+        with self.client() as client:
+            return [fields for _, fields in client.xrange(f"tocsin:{{{run}}}:log")]
+
+    def vectors(self, run: str = "run") -> list[dict[str, Any]]:
+        """The run's vectors, of those with the same sequence the first."""
+        found = [json.loads(entry[b"vector"]) for entry in self.entries(run) if b"vector" in entry]
+        return list({vector["sequence"]: vector for vector in reversed(found)}.values())[::-1]
+
+    def steps(self, run: str = "run") -> list[int]:
+        return [vector["step"] for vector in self.vectors(run)]
+
+
+@pytest.fixture
+def start_redis(make_redis: Callable[..., Any]) -> Callable[..., Streams]:
+    return lambda *options: Streams(make_redis("--appendonly", "yes", "--appendfsync", "always", *options))
+
+
+@pytest.fixture
+def redis_server(start_redis: Callable[..., Streams]) -> Streams:
+    return start_redis()
+
+
 @pytest.fixture
 def dead() -> Iterator[str]:
     """The address of a port that is ours but where nobody listens."""
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{reserved.getsockname()[1]}"
+
+
+_PROGRAM = """
+import json, multiprocessing, os, signal, sys, threading
+import tocsin
+url = sys.argv[1]
+def spooled(run, count):
+    while run.stats()["spooled"] < count:
+        threading.Event().wait(0.002)
+"""
+
+
+@pytest.fixture
+def program() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a Python program with the client imported; gives its standard output and error once it has ended well."""
+
+    def run(text: str, url: str, ends: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _PROGRAM + text, url],
+            env={**os.environ, **environment},
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert done.returncode == ends, done.stderr
+        return done
+
+    return run
 
 
 @pytest.fixture

@@ -24,7 +24,15 @@ def test_vectors_arrive_in_order_with_step_time_and_a_sequence_of_their_own(serv
     sequences = [vector["sequence"] for vector in server.vectors]
     assert len(set(sequences)) == 300
     assert len({sequence.rpartition("-")[0] for sequence in sequences}) == 1
-    assert run.stats() == {"logged": 300, "delivered": 300, "waiting": 0, "dropped": {}, "skipped": 0}
+    assert run.stats() == {
+        "logged": 300,
+        "delivered": 300,
+        "waiting": 0,
+        "spooled": 0,
+        "dropped": {},
+        "skipped": 0,
+        "recovered": 0,
+    }
     assert run.dropped == 0
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin._policy import LONGEST_RETRY_AFTER, Action, Decision, decide
+from tocsin._policy import LONGEST_RETRY_AFTER, UNREACHABLE, Action, Verdict, delay, judge_redis, judge_status
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,6 @@ from tocsin._policy import LONGEST_RETRY_AFTER, Action, Decision, decide
     [
         (200, Action.DELIVERED, ""),
         (202, Action.DELIVERED, ""),
-        (None, Action.RETRY, "unreachable"),
         (408, Action.RETRY, "server_error"),
         (425, Action.RETRY, "server_error"),
         (429, Action.RETRY, "throttled"),
@@ -32,19 +31,47 @@ from tocsin._policy import LONGEST_RETRY_AFTER, Action, Decision, decide
     ],
 )
 def test_every_status_has_its_decision(status, action, reason):
-    decision = decide(status, {}, 0, 0.5)
-    assert (decision.action, decision.reason) == (action, reason)
-    assert (decision.delay > 0) == (action is Action.RETRY)
-
-
-def test_delays_double_up_to_a_ceiling():
-    delays = [decide(None, {}, attempt, 0.0).delay for attempt in range(9)]
-    assert delays == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0]
-    assert decide(None, {}, 10**9, 0.999).delay <= 30.0
+    assert judge_status(status, {}) == Verdict(action, reason)
 
 
 @pytest.mark.parametrize(
-    ("headers", "delay"),
+    ("error", "action", "reason"),
+    [
+        ("OOM command not allowed when used memory > 'maxmemory'.", Action.RETRY, "server_error"),
+        ("LOADING Redis is loading the dataset in memory", Action.RETRY, "server_error"),
+        ("READONLY You can't write against a read only replica.", Action.RETRY, "server_error"),
+        ("MASTERDOWN Link with MASTER is down", Action.RETRY, "server_error"),
+        ("MISCONF Redis is configured to save RDB snapshots, but", Action.RETRY, "server_error"),
+        ("BUSY Redis is busy running a script.", Action.RETRY, "server_error"),
+        ("NOREPLICAS Not enough good replicas to write.", Action.RETRY, "server_error"),
+        ("CLUSTERDOWN The cluster is down", Action.RETRY, "server_error"),
+        ("ERR max number of clients reached", Action.RETRY, "server_error"),
+        ("ERR something new", Action.RETRY, "server_error"),
+        ("", Action.RETRY, "server_error"),
+        ("NOAUTH Authentication required.", Action.DROP, "unauthorised"),
+        ("WRONGPASS invalid username-password pair or user is disabled.", Action.DROP, "unauthorised"),
+        ("NOPERM User default has no permissions to run the 'xadd' command", Action.DROP, "unauthorised"),
+        ("ERR AUTH <password> called without any password configured", Action.DROP, "unauthorised"),
+        ("ERR Client sent AUTH, but no password is set", Action.DROP, "unauthorised"),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", Action.DROP, "not_found"),
+        ("ERR unknown command 'XADD'", Action.DROP, "not_found"),
+        ("ERR DB index is out of range", Action.DROP, "not_found"),
+        ("MOVED 3999 10.0.0.1:6381", Action.DROP, "not_found"),
+        ("ERR Protocol error: invalid bulk length", Action.SPLIT, "too_large"),
+    ],
+)
+def test_every_redis_error_has_its_decision(error, action, reason):
+    assert judge_redis(error) == Verdict(action, reason)
+
+
+def test_delays_double_up_to_a_ceiling():
+    delays = [delay(UNREACHABLE, attempt, 0.0) for attempt in range(9)]
+    assert delays == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0]
+    assert delay(UNREACHABLE, 10**9, 0.999) <= 30.0
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
     [
         ({"retry-after": "7"}, 7.5),
         ({"retry-after": " 0 "}, 0.5),
@@ -58,17 +85,17 @@ def test_delays_double_up_to_a_ceiling():
         ({"retry-after": "²"}, 0.375),
     ],
 )
-def test_retry_after_is_obeyed_if_it_makes_sense(headers, delay):
-    assert decide(503, headers, 0, 0.5).delay == delay
+def test_retry_after_is_obeyed_if_it_makes_sense(headers, wait):
+    assert delay(judge_status(503, headers), 0, 0.5) == wait
 
 
 @given(
-    st.none() | st.integers(100, 999),
+    st.integers(100, 999),
     st.dictionaries(st.sampled_from(["retry-after", "date"]), st.text(max_size=40)),
     st.integers(0, 10**6),
     st.floats(0, 1, exclude_max=True),
 )
 def test_any_answer_gives_a_bounded_decision(status, headers, attempt, jitter):
-    decision = decide(status, headers, attempt, jitter)
-    assert isinstance(decision, Decision)
-    assert 0.0 <= decision.delay <= LONGEST_RETRY_AFTER + 1
+    verdict = judge_status(status, headers)
+    assert isinstance(verdict, Verdict)
+    assert 0.0 <= delay(verdict, attempt, jitter) <= LONGEST_RETRY_AFTER + 1

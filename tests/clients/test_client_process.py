@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -15,31 +12,6 @@ import pytest
 import tocsin
 from tocsin._process import Link
 from tocsin._settings import settings
-
-_PROGRAM = """
-import json, multiprocessing, os, sys, threading
-import tocsin
-url = sys.argv[1]
-"""
-
-
-@pytest.fixture
-def program():
-    """Runs a Python program with the client imported; gives its standard output and error once it has ended well."""
-
-    def run(text, url, **environment):
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _PROGRAM + text, url],
-            env={**os.environ, **environment},
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=100,
-        )
-        assert done.returncode == 0, done.stderr
-        return done
-
-    return run
 
 
 def sessions(server):
@@ -52,10 +24,8 @@ def test_what_was_logged_is_sent_when_the_interpreter_ends(server, program):
     assert done.stderr == ""
 
 
-def test_what_was_logged_is_sent_when_training_fails(server):
-    text = _PROGRAM + "tocsin.init('r', url=url); tocsin.log({'x': 1}, step=1); raise SystemExit(3)"
-    done = subprocess.run([sys.executable, "-c", text, server.url], check=False, timeout=100)
-    assert done.returncode == 3
+def test_what_was_logged_is_sent_when_training_fails(server, program):
+    program("tocsin.init('r', url=url); tocsin.log({'x': 1}, step=1); raise SystemExit(3)", server.url, ends=3)
     assert server.steps() == [1]
 
 
@@ -72,10 +42,10 @@ def test_everything_comes_from_the_environment_if_nothing_is_given(server, progr
     assert server.requests[0].headers["Authorization"] == "Bearer t"
 
 
-def test_disabled_means_no_thread_no_request_no_complaint(server, program):
-    text = "tocsin.log({'x': 1}); print(threading.active_count(), tocsin.finish())"
-    done = program(text, "", TOCSIN_URL=server.url, TOCSIN_DISABLED="1")
-    assert done.stdout.split() == ["1", "True"]
+def test_disabled_means_no_thread_no_request_no_complaint(server, program, tmp_path):
+    text = "tocsin.log({'x': 1}); print(tocsin.finish(), threading.active_count())"
+    done = program(text, "", TOCSIN_URL=server.url, TOCSIN_DISABLED="1", TOCSIN_SPOOL=str(tmp_path))
+    assert done.stdout.split() == ["True", "1"]
     assert not server.requests
 
 
@@ -97,7 +67,15 @@ tocsin.log({'parent': 1}, step=50)
 assert tocsin.finish(30)
 """
     fresh, delivered, after = json.loads(program(text, server.url).stdout)
-    assert fresh == {"logged": 0, "delivered": 0, "waiting": 0, "dropped": {}, "skipped": 0}
+    assert fresh == {
+        "logged": 0,
+        "delivered": 0,
+        "waiting": 0,
+        "spooled": 0,
+        "dropped": {},
+        "skipped": 0,
+        "recovered": 0,
+    }
     assert delivered
     assert after["delivered"] == 1
     assert [v["step"] for v in server.vectors if "parent" in v["metrics"]] == list(range(51))
@@ -154,23 +132,6 @@ def test_importing_starts_no_thread_and_loads_no_reader(program):
     assert program(text, "").stdout.split() == ["1", "False"]
 
 
-def test_two_hundred_thousand_calls_without_a_server_stay_within_bounds(dead, connect, caplog):
-    run = connect(url=dead, max_vectors=2000)
-    tracemalloc.start()
-    try:
-        for step in range(200_000):
-            run.log({"actor/kl_loss": 0.1, "critic/score/mean": 0.5}, step)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    stats = run.stats()
-    assert stats["logged"] == 200_000
-    assert stats["waiting"] == 2000
-    assert stats["dropped"] == {"queue_full": 198_000}
-    assert peak < 16 * 1024 * 1024
-    assert sum("the queue is full" in message for message in caplog.messages) == 1
-
-
 def test_the_queue_is_bounded_in_bytes_too(dead, connect):
     run = connect(url=dead, max_bytes=100_000)
     vector = {f"metric/{i}": 1.0 for i in range(100)}
@@ -198,7 +159,8 @@ def test_the_client_imports_nothing_beyond_the_standard_library(program):
 import importlib, pkgutil
 before = set(sys.modules)
 for module in pkgutil.walk_packages([{str(Path(tocsin.__file__).parent)!r}], 'tocsin.'):
-    importlib.import_module(module.name)
+    if not module.name.startswith('tocsin.integrations.'):  # each of these is for users of its host
+        importlib.import_module(module.name)
 print(*{{name.partition('.')[0] for name in set(sys.modules) - before}} - sys.stdlib_module_names)
 """
     assert program(text, "").stdout.split() == ["tocsin"]

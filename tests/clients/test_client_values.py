@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from dataclasses import fields
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
 import tocsin
+from tocsin._settings import _FROM_ENVIRONMENT, Options
 from tocsin._values import MOST_METRICS, hold, numbers
 
 
@@ -324,5 +327,12 @@ def test_a_logging_handler_may_itself_log_metrics(server, connect):
     assert run.finish(30)
 
 
+def test_every_option_and_variable_is_documented():
+    text = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
+    known = {f"`{option.name}`" for option in fields(Options)}
+    known |= {f"`TOCSIN_{name.upper()}`" for name in _FROM_ENVIRONMENT}
+    assert {name for name in known if f"| {name} |" not in text} == set()
+
+
 def test_the_public_names_are_these():
-    assert tocsin.__all__ == ["Run", "finish", "init", "log"]
+    assert tocsin.__all__ == ["Run", "finish", "init", "log", "log_tensors", "should_checkpoint", "should_stop"]

@@ -269,9 +269,10 @@ def test_what_cannot_be_read_is_said_with_its_place(log, content, line, problem)
 
 
 def test_what_is_no_file_is_said(tmp_path):
-    for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(ReadError, match="can't be opened"):
-            next(read(path))
+    with pytest.raises(ReadError, match="can't be opened"):
+        next(read(tmp_path / "missing"))
+    with pytest.raises(ReadError, match="a folder without a log"):
+        read(tmp_path)
 
 
 def test_broken_lines_can_be_left_out(log, caplog):

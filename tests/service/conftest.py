@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import queue
+import re
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
+from tests.service.stores import OpenStore
 
 from tocsin_service.app import Service
 from tocsin_service.settings import Settings
+from tocsin_service.store import Store
+from tocsin_service.store.redis import Address, RedisStore
+from tocsin_service.store.sqlite import SqliteStore
 
 
 def _refuse_constant(token: str) -> float:
@@ -149,3 +159,81 @@ def hook() -> Iterator[Hook]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@dataclass
+class Process:
+    """`tocsin serve` or `tocsin worker` as a process of its own."""
+
+    popen: subprocess.Popen[str]
+    log: list[str] = field(default_factory=list)
+    _address: queue.Queue[str | None] = field(default_factory=lambda: queue.Queue(1))
+
+    def __post_init__(self) -> None:
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.popen.stderr is not None
+        with self.popen.stderr as lines:
+            for line in lines:
+                self.log.append(line)
+                if found := re.search(r"listening on (\S+),", line):
+                    self._address.put(found.group(1))
+        with suppress(queue.Full):
+            self._address.put_nowait(None)
+
+    @cached_property
+    def api(self) -> Api:
+        """It as a client sees it, as soon as it listens."""
+        address = self._address.get(timeout=60)
+        assert address is not None, "it ended before it listened:\n" + "".join(self.log)
+        return Api(address)
+
+    def kill(self) -> None:
+        """Ends it at once, without a chance to say anything."""
+        self.popen.kill()
+        self._wait()
+
+    def end(self) -> int:
+        """Ends it gracefully; its exit status."""
+        self.popen.send_signal(signal.SIGTERM)
+        return self._wait()
+
+    def _wait(self) -> int:
+        status = self.popen.wait(30)
+        self._reader.join(30)
+        return status
+
+
+@pytest.fixture
+def start_process() -> Iterator[Callable[..., Process]]:
+    """Starts `tocsin` with the given words, on a free port; killed after the test at the latest."""
+    with ExitStack() as stack:
+
+        def start(*words: str) -> Process:
+            command = [sys.executable, "-m", "tocsin_service", *words, "--port", "0"]
+            environment = {name: value for name, value in os.environ.items() if not name.startswith("TOCSIN_")}
+            made = Process(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment))
+            stack.callback(made.kill)
+            return made
+
+        yield start
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
+    """Opens the store; again, if it has been closed."""
+    with ExitStack() as stack:
+        if request.param == "redis":
+            address = Address(request.getfixturevalue("redis_server").socket_url)
+
+        def make() -> Store:
+            if request.param == "redis":
+                store: Store = RedisStore(address, max_runs=3)
+            else:
+                store = SqliteStore(tmp_path / "tocsin.db", max_runs=3)
+            stack.callback(store.close)
+            return store
+
+        yield make

@@ -88,7 +88,7 @@ def test_telling_the_same_again_changes_nothing(api: Any) -> None:
     for told in ({"algorithm": "grpo"}, {"algorithm": "grpo"}, {}):
         assert api.call("PUT", "/v1/runs/run", told).json["pending"] <= 1
     api.settle()
-    assert api.service._worker._tracked["run"].position == 1
+    assert api.service._wired.judging.worker._tracked["run"].position == 1
 
 
 def test_a_new_normal_resolves_what_was_raised(api: Any, collapse: Any) -> None:
@@ -163,4 +163,4 @@ def test_store_trouble_is_told_and_nothing_is_acknowledged(api: Any) -> None:
 
 
 def _writing_connections(api: Any) -> Any:
-    yield api.service._worker._store._connection
+    yield api.service._wired.store._connection

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,6 +23,8 @@ def test_made_up_requests(shared_api: Any, mode: GenerationMode) -> None:
     description = schemathesis.openapi.from_url(f"{shared_api.address}/openapi.json")
     for found in description.get_all_operations():
         operation = found.ok()
+        if operation.path.endswith("/tensors") and find_spec("torch") is None:
+            continue  # then it answers 501 to everything, as tests/service/test_tensors_load.py shows
 
         @BOUNDED
         @given(case=operation.as_strategy(generation_mode=mode))
@@ -29,6 +32,8 @@ def test_made_up_requests(shared_api: Any, mode: GenerationMode) -> None:
             run = unquote(str((case.path_parameters or {}).get("run", "run")))
             # What is printable can't be said by a portable regular expression.
             assume(mode is GenerationMode.NEGATIVE or (run.isprintable() and run not in {".", ".."}))
+            # Too many vectors are answered with 413, as described; schemathesis takes no such answer for a refusal.
+            assume(not isinstance(case.body, list) or len(case.body) <= 10_000)
             case.body = whole(case.body)
             case.call_and_validate()
 
@@ -54,6 +59,7 @@ def test_every_route_is_described(shared_api: Any) -> None:
         "/v1/runs",
         "/v1/runs/{run}",
         "/v1/runs/{run}/steps",
+        "/v1/runs/{run}/tensors",
         "/v1/runs/{run}/series",
         "/v1/runs/{run}/alerts",
         "/v1/runs/{run}/incidents",

@@ -171,7 +171,7 @@ def test_rules_lists_and_explains_every_rule(capsys: pytest.CaptureFixture[str])
     assert "nonsense" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("missing", ["uvicorn", "fastapi", "prometheus_client"])
+@pytest.mark.parametrize("missing", ["uvicorn", "fastapi", "prometheus_client", "redis"])
 def test_a_missing_extra_is_named(missing: str) -> None:
     code = (
         f"import sys; sys.modules[{missing!r}] = None; from tocsin_service.cli import main; sys.exit(main(['serve']))"
@@ -185,6 +185,21 @@ def test_a_missing_extra_is_named(missing: str) -> None:
 def test_serve_says_what_is_wrong_with_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--host", "0.0.0.0", "--db", str(tmp_path / "t.db")]) == 2  # no token
     assert "token" in capsys.readouterr().err
+
+
+def test_worker_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["worker", "--port", "0"]) == 2
+    said = capsys.readouterr().err
+    assert "give --store redis://HOST:PORT/DB" in said
+    assert "`tocsin serve` judges the runs itself" in said
+    assert main(["worker", "--store", "http://:secret@redis-host"]) == 2
+    said = capsys.readouterr().err
+    assert "redis://HOST:PORT/DB" in said
+    assert "secret" not in said
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("no rules: at all")
+    assert main(["worker", "--store", "redis://127.0.0.1:1/0", "--rules", str(rules)]) == 2
+    assert str(rules) in capsys.readouterr().err
 
 
 def test_the_demo_ends_well_by_itself_where_there_is_no_terminal(tmp_path: Path) -> None:

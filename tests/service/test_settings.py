@@ -59,6 +59,13 @@ def test_the_clients_variables_are_none_of_ours(tmp_path: Path) -> None:
         ("max_batch = 0", {}, {}, ["max_batch", "more than 0"]),
         ("stop_seconds = nan", {}, {}, ["stop_seconds"]),
         ("stop_seconds = inf", {}, {}, ["stop_seconds", "finite"]),
+        ("keep_days = -1", {}, {}, ["keep_days", "0 or more"]),
+        ("keep_entries = 0.5", {}, {}, ["keep_entries", "whole number"]),
+        ('store = "sqlite:///tocsin.db"', {}, {}, ["store", "redis://HOST"]),
+        ('store = "redis://"', {}, {}, ["store", "redis://HOST"]),
+        ('store = "redis://host:port"', {}, {}, ["store", "redis://HOST"]),
+        ('redis_user = "tocsin"', {}, {}, ["redis_user", "set store"]),
+        ('store = "redis://host"\nredis_ca_file = "ca.pem"', {}, {}, ["redis_ca_file", "rediss://"]),
         ("host = 1", {}, {}, ["host", "text"]),
         ('db = " "', {}, {}, ["db", "empty"]),
         ('sync = "never"', {}, {}, ["sync", "full"]),
@@ -126,8 +133,20 @@ def test_a_webhook_that_is_none_is_not_repeated(tmp_path: Path, address: str) ->
 
 
 def test_secrets_are_not_shown() -> None:
-    shown = repr(Settings(tokens=("a-secret-token",), slack_webhook=SECRET))
+    store = "redis://:very-secret@host"
+    shown = repr(Settings(tokens=("a-secret-token",), slack_webhook=SECRET, store=store, redis_password=SECRET))
     assert "secret" not in shown
+
+
+def test_an_address_that_is_none_is_not_repeated() -> None:
+    with pytest.raises(SettingsError) as caught:
+        Settings(store="redis://:very-secret@host:port")
+    assert "secret" not in str(caught.value)
+
+
+def test_nothing_is_kept_for_ever_unless_wanted() -> None:
+    assert Settings().keep_entries > 0 < Settings().keep_days
+    assert Settings(keep_entries=0, keep_days=0) == Settings(keep_entries=0, keep_days=0.0)
 
 
 def test_settings_are_frozen() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import tocsin
 from tocsin_detectors.alerts import Alert, State
 from tocsin_detectors.entries import RunConfig, StepVector
 from tocsin_detectors.rules import RuleSet, shipped_rules
+from tocsin_service import stalled
 from tocsin_service.exposition import Exposition
 from tocsin_service.stalled import LEAST_PATIENCE, Watchdog, patience
 from tocsin_service.store import Record
@@ -36,8 +37,8 @@ class House:
         self.worker.start()
         self.watchdog = self.watch()
 
-    def watch(self, rules: RuleSet | None = None) -> Watchdog:
-        return Watchdog(self.store, ("slack",), self.wake, lambda: self.now, rules)
+    def watch(self, rules: RuleSet | None = None, serves: Callable[[str], bool] | None = None) -> Watchdog:
+        return Watchdog(self.store, ("slack",), self.wake, lambda: self.now, rules, serves)
 
     def wake(self) -> None:
         self.woken += 1
@@ -123,6 +124,31 @@ def test_the_rule_can_be_turned_off(house: House) -> None:
     house.train(range(20))
     house.watchdog = house.watch(RuleSet(rule for rule in shipped_rules() if rule.name != "run_stalled"))
     assert not house.look(1e5)
+
+
+def test_runs_of_others_are_looked_after_by_others(house: House) -> None:
+    house.train(range(20))
+    house.watchdog = house.watch(serves=lambda run: run != "run")
+    assert not house.look(1e5)
+    house.watchdog = house.watch(serves=lambda run: run == "run")
+    assert house.look(1e5)
+
+
+def test_while_the_store_was_away_nobody_could_be_heard(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stalled, "LOOK_SECONDS", 0.01)
+    house.train(range(20))
+    house.now += 1e5
+    house.store.close()
+    house.watchdog.start()
+    pause = threading.Event()
+    while house.watchdog._since < house.now:  # it has tried
+        assert not pause.wait(0.01)
+    house.watchdog.stop()
+    house.store = house.watchdog._store = SqliteStore(tmp_path / "tocsin.db")
+    assert not house.look(599)
+    assert house.look(2)
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.floats(0, 2e9)), max_size=20))

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
+import re
+import resource
 import sqlite3
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+from tests.service.stores import NOW, add, record, summary
 
+from tocsin_detectors.alerts import State
 from tocsin_detectors.entries import RunConfig, StepVector
-from tocsin_service.store import Appended, Commit, Record, StoreRefused, StoreUnavailable
+from tocsin_service.store import (
+    Appended,
+    Commit,
+    Retention,
+    Snapshot,
+    StoreRefused,
+    StoreUnavailable,
+    Trimmed,
+)
 from tocsin_service.store.sqlite import SqliteStore
 
-NOW = 1_700_000_000.0
+SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"
 
 
 @pytest.fixture
@@ -28,14 +45,6 @@ def store(path: Path) -> Iterator[SqliteStore]:
     store = SqliteStore(path)
     yield store
     store.close()
-
-
-def record(step: int, **metrics: float) -> Record:
-    return Record(StepVector(step, metrics or {"loss": 0.5}, NOW + step), f"k{step}")
-
-
-def add(store: SqliteStore, *records: Record) -> Appended:
-    return store.append("r", records, NOW).result(30)
 
 
 @pytest.mark.usefixtures("store")
@@ -62,21 +71,50 @@ def test_a_newer_schema(path: Path) -> None:
             SqliteStore(path)
 
 
-def test_an_older_schema_is_taken_along(path: Path) -> None:
-    store = SqliteStore(path)
-    add(store, record(1))
-    store.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("ALTER TABLE runs DROP COLUMN given_at")  # what the second schema brought
-        connection.execute("PRAGMA user_version = 1")
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_schema_is_taken_along(path: Path, version: int) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.executescript((SCHEMAS / f"{version}.sql").read_text())
     connection.close()
-    for _ in range(2):
+    for new in (1, 0):  # the second time it is of the present schema
         store = SqliteStore(path)
-        add(store, Record(RunConfig(algorithm="grpo")))
-        summary = store.run("r")
+        assert add(store, record(1), record(4), record(9), now=time.time()) == Appended(new, 3 - new)
+        found = summary(store)
+        assert (found.step, found.vectors, found.pending, found.firing) == (9, 5, 1, {"critical": 1})
+        assert found.config == RunConfig("grpo", profile="dense")
+        assert store.load("r").snapshot == Snapshot("v1", 3, {"n": 1})
+        assert store.pending_notifications() == 1
+        assert store.silences() == []
+        # Nobody knows how old the older entries are: they begin to age now.
+        assert store.trim(Retention(days=10), time.time() + 5 * 86_400) == Trimmed(0, 0)
         store.close()
-        assert summary is not None
-        assert (summary.step, summary.config) == (1, RunConfig(algorithm="grpo"))
+    store = SqliteStore(path)
+    assert store.trim(Retention(entries=1), NOW) == Trimmed(2, 0)  # up to the snapshot
+    assert store.commit("r", Commit(5, 5, "v2", NOW, rewrite=True))
+    (alert,) = store.alerts("r", None, None, 9)  # it began with the first entry kept, and is known to have
+    assert (alert.state, alert.reason) == (State.RESOLVED, "reconfigured")
+    store.close()
+
+
+def test_the_present_schema_is_the_same_by_either_way(path: Path, tmp_path: Path) -> None:
+    def shape(file: Path) -> dict[str, list[str]]:
+        with sqlite3.connect(file) as connection:
+            tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master ORDER BY name")]
+            columns = {
+                name: sorted(str(row[1:]) for row in connection.execute(f"PRAGMA table_info({name})"))
+                for name in tables
+            }
+        connection.close()
+        return columns
+
+    SqliteStore(path).close()
+    for version in (1, 2):
+        older = tmp_path / f"{version}.db"
+        connection = sqlite3.connect(older, isolation_level=None)
+        connection.executescript((SCHEMAS / f"{version}.sql").read_text())
+        connection.close()
+        SqliteStore(older).close()
+        assert shape(older) == shape(path)
 
 
 def test_a_file_of_another_program(path: Path) -> None:
@@ -149,3 +187,58 @@ def test_closed(store: SqliteStore) -> None:
         store.append("r", [record(1)], NOW)
     with pytest.raises(StoreUnavailable):
         store.runs(1)
+
+
+SERVE = """
+import resource, sys
+from tocsin_service.cli import main
+most = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+main(["serve", "--port", "0", "--db", sys.argv[2]])
+"""
+
+
+def test_a_disk_that_fills_up_under_a_running_service(path: Path) -> None:
+    """No file may grow beyond some size: what a full disk is to SQLite. Then there is room again."""
+    process = subprocess.Popen([sys.executable, "-c", SERVE, str(2**19), path], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        heard = (re.search(r"listening on (\S+),", line) for line in process.stderr)
+        address = next(found.group(1) for found in heard if found)
+        reader = threading.Thread(target=process.stderr.read)  # nobody has to wait for a full pipe
+        reader.start()
+        wide = {f"metric{number}": 0.1 for number in range(300)}
+        acknowledged, statuses = [], []
+        for step in range(200):
+            status, data = _post(address, {"step": step, "metrics": wide})
+            statuses.append(status)
+            if status == 202:
+                acknowledged.append(step)
+            elif "retry-after" not in data.lower():
+                pytest.fail(data)
+        assert set(statuses) == {202, 503}
+        assert statuses[-1] == 503
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert _post(address, {"step": 1000, "metrics": wide})[0] == 202
+    finally:
+        process.kill()
+        process.wait(30)
+        reader.join()
+        process.stderr.close()
+    store = SqliteStore(path)
+    stored = [one.entry.step for one in store.read("r", 0, 1000) if isinstance(one.entry, StepVector)]
+    store.close()
+    assert stored == [*acknowledged, 1000]
+
+
+def _post(address: str, body: object) -> tuple[int, str]:
+    """Status and headers of the answer."""
+    parts = urlsplit(address)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+    try:
+        connection.request("POST", "/v1/runs/r/steps", json.dumps(body))
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status, str(answer.headers)
+    finally:
+        connection.close()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tocsin._numbers import number
 from tocsin._values import flat, numbers
 
-__all__ = ["Steps", "metrics_of", "time_of"]
+__all__ = ["Steps", "has_step", "metrics_of", "plausible", "time_of"]
 
 # In order of trust: wandb's _step before global_step, which some frameworks use for episodes; ms-swift writes "a/b".
 _STEPS = (
@@ -20,18 +21,23 @@ _STEPS = (
     "train/global_step",
     "trainer/global_step",
     "global_step/max_steps",
+    "rollout_id",
 )
 _TIMES = ("time", "_timestamp", "timestamp", "wall time", "wall_time")
-# Below this a "time" is a duration: Unix time passed it in 1973.
-_EARLIEST = 1e8
+# Unix time in this century, which is what the service takes: anything else is a duration or a counter.
+_EARLIEST, _LATEST = 946_684_800.0, 4_102_444_800.0
 
 
 class Steps:
     """Finds the step of every row of one log; a log whose first row has none counts its rows from 0."""
 
-    def __init__(self) -> None:
-        self._counted: bool | None = None
-        self._rows = 0
+    def __init__(self, state: Mapping[str, Any] | None = None) -> None:
+        self._counted: bool | None = (state or {}).get("counted")
+        self._rows = int((state or {}).get("rows", 0))
+
+    def state(self) -> dict[str, Any]:
+        """What to make it from again, as strict JSON."""
+        return {"counted": self._counted, "rows": self._rows}
 
     def expect(self, names: Iterable[str]) -> None:
         """Settles, from a header, whether the rows have a step of their own."""
@@ -54,6 +60,11 @@ class Steps:
         return _step(row[name]), name
 
 
+def has_step(names: Iterable[str]) -> bool:
+    """Whether one of the names is that of the step."""
+    return _first(names, _STEPS) is not None
+
+
 def time_of(row: Mapping[str, object]) -> tuple[float | None, str | None]:
     """The row's Unix time in seconds and the name of its field; (None, None) if it has none."""
     name = _first(row, _TIMES)
@@ -62,9 +73,16 @@ def time_of(row: Mapping[str, object]) -> tuple[float | None, str | None]:
             time = number(row[name])
         except ValueError:
             return None, None
-        if math.isfinite(time) and time >= _EARLIEST:
-            return time, name
+        seconds = plausible(time)
+        if seconds is not None:
+            return seconds, name
     return None, None
+
+
+def plausible(time: float) -> float | None:
+    """The Unix time in seconds that a number stands for, which may be in milliseconds; None if it is no time."""
+    seconds = time / 1000 if time >= _EARLIEST * 1000 else time
+    return seconds if _EARLIEST <= seconds < _LATEST else None
 
 
 def metrics_of(row: Mapping[str, object], without: Iterable[str | None] = ()) -> tuple[dict[str, float], int]:

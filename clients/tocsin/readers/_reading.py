@@ -1,19 +1,15 @@
-"""Chooses the reader by content and runs it."""
+"""Reads logs from their beginning to their end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterator, Sequence
 
-from tocsin.readers import flat, jsonl, table, trainer_state, verl
-from tocsin.readers._records import Record, records
+from tocsin.readers._open import pieces
+from tocsin.readers._sniffer import Sniffer
 from tocsin.readers._source import ReadError, Source
 from tocsin.readers._vector import Vector
 
 __all__ = ["Reading"]
-
-# The flat reader takes any object, so it comes last.
-_JSON_READERS = (jsonl, verl, trainer_state, flat)
 
 
 class Reading(Iterator[Vector]):
@@ -21,17 +17,19 @@ class Reading(Iterator[Vector]):
 
     Attributes:
         vectors: how many were read so far.
+        framework: the training framework that writes such logs, None if that can't be told (yet).
     """
 
-    def __init__(self, path: str, *, skip_broken: bool = False) -> None:
-        self._source = Source(path, skip_broken=skip_broken)
+    def __init__(self, paths: Sequence[str], *, skip_broken: bool = False) -> None:
+        self._sources = [Source(path, skip_broken=skip_broken) for path in paths]
         self._rows = self._read()
         self.vectors = 0
+        self.framework: str | None = None
 
     @property
     def skipped(self) -> int:
         """How many values so far were no numbers."""
-        return self._source.skipped
+        return sum(source.skipped for source in self._sources)
 
     def __next__(self) -> Vector:
         vector = next(self._rows)
@@ -39,26 +37,22 @@ class Reading(Iterator[Vector]):
         return vector
 
     def _read(self) -> Iterator[Vector]:
-        with self._source as source:
-            lines = source.lines()
-            first = next((line for line in lines if line.text.strip()), None)
-            if first is None:
-                raise source.error(None, "is empty")
-            if "\0" in first.text:
-                raise source.error(None, "is no text: neither JSON nor CSV")
-            if first.text.lstrip()[0] in "{[":
-                yield from _from_json(records(first, lines, source), source)
-            else:
-                yield from table.vectors(first, lines, source)
+        for source in self._sources:
+            sniffer = Sniffer(source)
+            before = b""
+            for piece in pieces(source):
+                yield from self._told(sniffer, before)
+                before = piece
+            yield from self._told(sniffer, before, last=True)
         if not self.vectors:
             raise self._nothing()
 
+    def _told(self, sniffer: Sniffer, data: bytes, *, last: bool = False) -> Iterator[Vector]:
+        for vector in sniffer.feed(data, last=last):
+            if sniffer.chosen is not None and self.framework is None:
+                self.framework = sniffer.chosen.framework
+            yield vector
+
     def _nothing(self) -> ReadError:
-        return self._source.error(None, f"has no step with a number in it ({self.skipped} values were no numbers)")
-
-
-def _from_json(objects: Iterator[Record], source: Source) -> Iterator[Vector]:
-    first = next(objects, None)
-    if first is not None:
-        reader = next(reader for reader in _JSON_READERS if reader.fits(first.data))
-        yield from reader.vectors(chain((first,), objects), source)
+        problem = f"has no step with a number in it ({self.skipped} values were no numbers)"
+        return self._sources[0].error(None, problem)

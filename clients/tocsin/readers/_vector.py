@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["Vector"]
 
@@ -15,10 +15,12 @@ class Vector:
         step: the trainer's step, >= 0.
         metrics: value by name as written; NaN and infinities are kept.
         time: Unix time in seconds, if the row has one.
-        line: number of the row's line in its file, from 1; None inside a JSON document.
+        line: number of the row's line in its file, from 1; None inside a JSON document or a binary log.
+        mark: where the row begins in its file and a checksum of it: the same whenever the row is read again.
     """
 
     step: int
     metrics: dict[str, float]
     time: float | None = None
     line: int | None = None
+    mark: str = field(default="", compare=False)

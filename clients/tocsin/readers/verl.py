@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
-from tocsin.readers._records import Record
-from tocsin.readers._rows import nested
+from tocsin.readers._fields import Steps
+from tocsin.readers._rows import Record, nested
 from tocsin.readers._source import Source
 from tocsin.readers._vector import Vector
 
-__all__ = ["fits", "vectors"]
+__all__ = ["fits", "framework", "vector"]
+
+framework: str | None = "verl"
 
 
 def fits(data: Mapping[str, object]) -> bool:
@@ -17,6 +19,6 @@ def fits(data: Mapping[str, object]) -> bool:
     return isinstance(data.get("data"), dict)
 
 
-def vectors(records: Iterable[Record], source: Source) -> Iterator[Vector]:
-    """One vector for every object."""
-    return nested(records, "data", source)
+def vector(record: Record, steps: Steps, source: Source) -> Vector | None:
+    """The vector of one object."""
+    return nested(record, "data", steps, source)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from tocsin_service.api import health, runs, steps
+from tocsin_service.api import health, runs, steps, tensors
 from tocsin_service.api.context import Context
 from tocsin_service.api.errors import install
 from tocsin_service.api.guard import Guard
 
-__all__ = ["create_api", "create_app"]
+__all__ = ["create_api", "create_app", "create_probes"]
 
 
 def create_api(context: Context) -> FastAPI:
@@ -25,7 +25,7 @@ def create_api(context: Context) -> FastAPI:
     )
     api.state.context = context
     install(api)
-    for part in (steps, runs, health):
+    for part in (steps, tensors, runs, health):
         api.include_router(part.router)
     return api
 
@@ -33,3 +33,12 @@ def create_api(context: Context) -> FastAPI:
 def create_app(context: Context) -> ASGIApp:
     """The API as it is served: behind the guard."""
     return Guard(create_api(context), context.settings.tokens, context.settings.host)
+
+
+def create_probes(context: Context) -> ASGIApp:
+    """What a process without the API serves: the probes and /metrics, behind the same guard."""
+    probes = FastAPI(title="Tocsin worker", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    probes.state.context = context
+    install(probes)
+    probes.include_router(health.router)
+    return Guard(probes, context.settings.tokens, context.settings.host)

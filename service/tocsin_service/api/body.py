@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import zlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NoReturn
 
 from starlette.requests import ClientDisconnect, Request
 
+from tocsin_service import json_texts
 from tocsin_service.api.errors import ApiError, shorten
 
 __all__ = ["Limits", "Lines", "Sent", "parse", "parse_lines", "read", "receive", "unpack"]
@@ -20,8 +19,6 @@ __all__ = ["Limits", "Lines", "Sent", "parse", "parse_lines", "read", "receive",
 DRAINED = 2**26
 READ_SECONDS = 60.0  # for the whole body: a client that sends slower is holding a connection for nothing
 NDJSON = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"})
-# A longer integer is read as a float: it is no step, and as a metric's value it becomes one anyway.
-INT_DIGITS = 20
 Lines = list[tuple[int, Any]]  # line number from 1, value
 
 
@@ -160,35 +157,6 @@ def _decode(data: bytes) -> str:
 
 def _parse_text(text: str, where: str = "") -> Any:
     try:
-        return _loads(text)
-    except json.JSONDecodeError as error:
-        place = f"character {error.pos}"
-        raise ApiError(422, f"{where}not valid JSON: {error.msg} at {place}", "syntax") from None
-    except RecursionError:
-        raise ApiError(422, f"{where}nested too deeply; a vector has two levels", "syntax") from None
-    except _DuplicateKeyError as error:
-        raise ApiError(422, f"{where}the key {shorten(error.key)} stands twice; send it once", "syntax") from None
-
-
-class _DuplicateKeyError(Exception):
-    def __init__(self, key: str) -> None:
-        super().__init__(key)
-        self.key = key
-
-
-def _parse_int(text: str) -> int | float:
-    return int(text) if len(text) <= INT_DIGITS else float(text)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping = dict(pairs)
-    if len(mapping) < len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise _DuplicateKeyError(key)
-            seen.add(key)
-    return mapping
-
-
-_loads = partial(json.loads, parse_int=_parse_int, object_pairs_hook=_unique)
+        return json_texts.parse(text)
+    except json_texts.JsonError as error:
+        raise ApiError(422, f"{where}{error}", "syntax") from None

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from typing import Any, get_args, get_type_hints
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from tocsin_detectors.entries import Rebaseline, RunConfig
-from tocsin_service.api.errors import MOST_PROBLEMS, ApiError, shorten
-from tocsin_service.api.vectors import LARGEST_INTEGER, is_integer, is_metric_name
+from tocsin_service import run_configs
+from tocsin_service.api.errors import MOST_PROBLEMS, ApiError
+from tocsin_service.run_configs import LINK_LENGTH, MOST_LABELS, TEXT_LENGTH, ConfigRefused, fields_of, is_text
+from tocsin_service.vectors import LARGEST_INTEGER, is_metric_name
 
 __all__ = ["CONFIG_SCHEMA", "REBASELINE_SCHEMA", "decode_config", "decode_rebaseline"]
 
-TEXT_LENGTH = 256
-LINK_LENGTH = 2000
-MOST_LABELS = 64
 NOTE_LENGTH = 1000
 
-_HINTS = get_type_hints(RunConfig)
+T = TypeVar("T")
 _ALGORITHMS = ("ppo", "grpo", "dapo", "rloo", "reinforce", "gspo", "other")
 _TEXT: dict[str, Any] = {"type": ["string", "null"], "minLength": 1, "maxLength": TEXT_LENGTH, "pattern": "^[ -~]+$"}
 _COUNT: dict[str, Any] = {"type": ["integer", "null"], "minimum": 0, "maximum": LARGEST_INTEGER}
@@ -63,16 +61,7 @@ def decode_config(value: Any) -> RunConfig:
     Raises:
         ApiError: 422 with every problem.
     """
-    given = _object(value, tuple(_HINTS))
-    problems: list[dict[str, str]] = []
-    for name, one in given.items():
-        is_good, wanted = _CONFIG[name]
-        if not is_good(one):
-            problems.append({"field": name, "problem": f"is {shorten(one)}; send {wanted}"})
-    _refuse(problems)
-    for name in given.keys() & {"algorithm", "framework"}:
-        given[name] = given[name].lower()
-    return RunConfig(**given)
+    return _told(run_configs.read, value)
 
 
 def decode_rebaseline(value: Any) -> Rebaseline:
@@ -81,71 +70,26 @@ def decode_rebaseline(value: Any) -> Rebaseline:
     Raises:
         ApiError: 422 with every problem.
     """
-    given = _object(value, ("metric", "note"))
+    given = _told(lambda one: fields_of(one, ("metric", "note")), value)
     problems = []
     if "metric" in given and not is_metric_name(given["metric"]):
         problems.append({"field": "metric", "problem": "send a metric's name, or leave it out to mean all metrics"})
-    if not _is_text(given.get("note", ""), NOTE_LENGTH, least=0):
+    if not is_text(given.get("note", ""), NOTE_LENGTH, least=0):
         problems.append({"field": "note", "problem": f"send a printable text of at most {NOTE_LENGTH} characters"})
-    _refuse(problems)
+    if problems:
+        raise _refusal(problems)
     return Rebaseline(given.get("metric"), given.get("note", ""))
 
 
-def _object(value: Any, fields: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ApiError(422, f"send a JSON object with any of: {', '.join(fields)}", "validation")
-    unknown = [name for name in value if name not in fields]
-    _refuse([{"field": shorten(name), "problem": f"is unknown; send any of: {', '.join(fields)}"} for name in unknown])
-    return {name: one for name, one in value.items() if one is not None}
+def _told(read: Callable[[Any], T], value: Any) -> T:
+    try:
+        return read(value)
+    except ConfigRefused as error:
+        if error.problems:
+            raise _refusal(error.problems) from None
+        raise ApiError(422, str(error), "validation") from None
 
 
-def _refuse(problems: list[dict[str, str]]) -> None:
-    if problems:
-        raise ApiError(
-            422, "nothing was stored: the body is not valid; see problems", "validation", problems[:MOST_PROBLEMS]
-        )
-
-
-def _is_text(value: Any, longest: int = TEXT_LENGTH, least: int = 1) -> bool:
-    return isinstance(value, str) and least <= len(value) <= longest and value.isprintable()
-
-
-def _is_count(value: Any) -> bool:
-    return is_integer(value)
-
-
-def _is_positive(value: Any) -> bool:
-    return type(value) in {int, float} and math.isfinite(value) and value > 0
-
-
-def _are_labels(value: Any) -> bool:
-    return (
-        isinstance(value, Mapping)
-        and len(value) <= MOST_LABELS
-        and all(_is_text(name) and _is_text(text, least=0) for name, text in value.items())
-    )
-
-
-def _one_of(name: str) -> tuple[Callable[[Any], bool], str]:
-    choices = [choice for option in get_args(_HINTS[name]) for choice in get_args(option)]
-    return (lambda value: isinstance(value, str) and value in choices), f"one of {', '.join(choices)}"
-
-
-_TEXT_RULE = (_is_text, f"a printable text of 1 to {TEXT_LENGTH} characters")
-_COUNT_RULE = (_is_count, "a whole number from 0")
-_POSITIVE_RULE = (_is_positive, "a number above 0")
-_CONFIG: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "algorithm": _TEXT_RULE,
-    "framework": _TEXT_RULE,
-    "group_size": (lambda value: is_integer(value) and value >= 1, "a whole number from 1"),
-    "target_kl": _POSITIVE_RULE,
-    "temperature": _POSITIVE_RULE,
-    "profile": _one_of("profile"),
-    "critic_warmup": _COUNT_RULE,
-    "actor_warmup": _COUNT_RULE,
-    "advantage_mean": _one_of("advantage_mean"),
-    "whitened_advantages": (lambda value: isinstance(value, bool), "true or false"),
-    "finished": (lambda value: isinstance(value, bool), "true or false"),
-    "labels": (_are_labels, f"an object of at most {MOST_LABELS} short texts"),
-    "link": (lambda value: _is_text(value, LINK_LENGTH), f"an address of at most {LINK_LENGTH} characters"),
-}
+def _refusal(problems: Sequence[dict[str, str]]) -> ApiError:
+    text = "nothing was stored: the body is not valid; see problems"
+    return ApiError(422, text, "validation", list(problems[:MOST_PROBLEMS]))

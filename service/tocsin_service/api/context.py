@@ -16,6 +16,8 @@ from tocsin_service.exposition import Exposition
 from tocsin_service.presentation import Presentation
 from tocsin_service.settings import Settings
 from tocsin_service.store import Appended, Record, RunSummary, Store
+from tocsin_service.tensors.worker import TensorWorker
+from tocsin_service.vectors import is_run_id
 
 __all__ = ["Context", "Given", "RunId", "Shown", "append", "known_run"]
 
@@ -27,7 +29,9 @@ class Context:
     Attributes:
         wake: tells the worker that the log of a run has grown.
         clock: Unix time in seconds.
-        alive: whether the worker runs.
+        trouble: why this process doesn't judge what it should; None while it does.
+        warning: why nobody judges, where that is the task of other processes; None while somebody does.
+        tensors: computes the metrics of tensors; None where that isn't offered.
         large_bodies: held while a large body is decoded: a few of them at a time bound the memory.
     """
 
@@ -36,7 +40,9 @@ class Context:
     exposition: Exposition
     wake: Callable[[str], None]
     clock: Callable[[], float]
-    alive: Callable[[], bool]
+    trouble: Callable[[], str | None]
+    warning: Callable[[], str | None] = lambda: None
+    tensors: TensorWorker | None = None
     large_bodies: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
 
 
@@ -46,7 +52,7 @@ def _context(request: Request) -> Context:
 
 
 def _check_run(run: str) -> str:
-    if not run.isprintable() or run in {".", ".."}:
+    if not is_run_id(run):
         raise ValueError("a run id is printable text without control characters, and not '.' or '..'")
     return run
 

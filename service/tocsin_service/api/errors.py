@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from tocsin_service.json_texts import shorten
 from tocsin_service.store import StoreUnavailable, TooManyRuns
 
 __all__ = ["MOST_PROBLEMS", "ApiError", "StrictJson", "error_response", "install", "shorten"]
@@ -48,12 +49,6 @@ class ApiError(Exception):
         if isinstance(error, TooManyRuns):
             return cls(429, str(error), "runs")
         return cls(503, f"{error}; nothing of this request was stored, send it again later", "store")
-
-
-def shorten(value: object, limit: int = 80) -> str:
-    """``value`` as it may be repeated in an error: one line, not long, ASCII."""
-    text = ascii(value)
-    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 def error_response(error: ApiError) -> Response:

@@ -23,11 +23,12 @@ async def healthz() -> Response:
 
 @router.get("/readyz", summary="Can vectors be taken?", responses={200: {"model": Health}, **errors(503)})
 def readyz(context: Given) -> Response:
-    """Whether the store can be written and the worker runs."""
+    """Whether the store can be written and this process's worker runs; a warning if other processes should work."""
     context.store.check()
-    if not context.alive():
-        raise ApiError(503, "the worker has ended: restart the service; vectors are stored but not judged", "worker")
-    return StrictJson({"status": "ready"})
+    trouble, warning = context.trouble(), context.warning()
+    if trouble is not None:
+        raise ApiError(503, trouble, "worker")
+    return StrictJson({"status": "ready"} if warning is None else {"status": "ready", "warning": warning})
 
 
 @router.get(
@@ -35,7 +36,7 @@ def readyz(context: Given) -> Response:
     summary="Metrics for Prometheus",
     responses={
         200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus' text format."},
-        **errors(503),
+        **errors(),
     },
     response_class=Response,
 )

@@ -12,6 +12,7 @@ __all__ = [
     "ErrorModel",
     "Health",
     "IncidentList",
+    "MeasuredModel",
     "Responses",
     "RunList",
     "RunModel",
@@ -39,6 +40,18 @@ class ErrorModel(BaseModel):
 class AppendedModel(BaseModel):
     accepted: Annotated[int, Field(ge=0, description="Vectors that are new in the log.")]
     repeated: Annotated[int, Field(ge=0, description="Vectors that were in the log already.")]
+
+
+class FindingModel(BaseModel):
+    kind: Annotated[str, Field(description="A word for programs.")]
+    text: Annotated[str, Field(description="A sentence for people.")]
+    data: dict[str, Any]
+
+
+class MeasuredModel(AppendedModel):
+    metrics: Annotated[dict[str, Number], Field(description="What was stored, by canonical name.")]
+    findings: list[FindingModel]
+    warnings: Annotated[list[str], Field(description="What makes the numbers less than they could be.")]
 
 
 class RunModel(BaseModel):
@@ -129,6 +142,7 @@ class IncidentList(BaseModel):
 
 class Health(BaseModel):
     status: str
+    warning: Annotated[str | None, Field(description="What keeps stored vectors from being judged.")] = None
 
 
 _MEANINGS = {
@@ -137,11 +151,13 @@ _MEANINGS = {
     403: "The request comes from another web site.",
     404: "No such run.",
     408: "The body came in too slowly.",
+    411: "The Content-Length is missing.",
     413: "The body is too large; send less at a time.",
     415: "The Content-Encoding is not known.",
     421: "The service has no token and was called by a name that isn't this machine's.",
     422: "Something in the request is malformed; nothing was stored.",
     429: "The store holds as many runs as it may.",
+    501: "The service lacks what it needs for that; the text says how to install it.",
     503: "The store can't be used now; nothing was stored. See Retry-After.",
 }
 

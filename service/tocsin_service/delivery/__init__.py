@@ -114,6 +114,8 @@ class Delivery:
         self, store: Store, receiver: Receiver, exposition: Exposition, clock: Callable[[], float] = time.time
     ) -> None:
         self._store, self._receiver, self._exposition, self._clock = store, receiver, exposition, clock
+        for result in (Sent, Retry, Failed):  # from the beginning: an increase from nothing would be none
+            exposition.deliveries.labels(receiver.name, result.__name__.lower())
         self._paused_until = 0.0  # the receiver asked for silence until then
         self._wakened = threading.Event()
         self._stopping = threading.Event()

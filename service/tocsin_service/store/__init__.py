@@ -7,13 +7,14 @@ position it starts from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tocsin_detectors.alerts import Alert, Event, Incident, Severity, State
 from tocsin_detectors.entries import Entry, RunConfig
+from tocsin_service.silences import Silence
 
 __all__ = [
     "Appended",
@@ -22,6 +23,7 @@ __all__ = [
     "Notification",
     "Progress",
     "Record",
+    "Retention",
     "RunSummary",
     "Settlement",
     "Snapshot",
@@ -31,11 +33,15 @@ __all__ = [
     "Stored",
     "Told",
     "TooManyRuns",
+    "Trimmed",
 ]
 
 
 class StoreUnavailable(RuntimeError):  # noqa: N818 - reads as what happened: "except StoreUnavailable"
-    """The store can't do this now (disk full, read-only, closed). Nothing of the call was stored; try again later."""
+    """The store can't do this now (disk full, read-only, away, closed): try again later.
+
+    Nothing of the call was stored, unless an answer got lost on its way: idempotency keys and guards find that out.
+    """
 
 
 class StoreRefused(RuntimeError):  # noqa: N818 - as above
@@ -68,7 +74,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An entry of the log. Positions of a run count 1, 2, 3 ... without holes."""
+    """An entry of the log. Positions of a run are above 0 and grow; between two of them there may be a gap."""
 
     position: int
     entry: Entry
@@ -117,10 +123,12 @@ class Commit:
         version: the engine's version.
         time: Unix time in seconds of the commit; notifications are due from then on.
         events: in the order of the engine. An event whose id is known changes the alert but notifies nobody.
+        causes: positions of the entries that caused the events, one for each; empty: ``position`` for all.
         state: the engine's state at ``position``; None keeps the older snapshot.
         attempt: the engine's view of the attempt; ``config`` its view of the configuration, None if unchanged.
         error: what went wrong in the fold, for people; None clears nothing.
-        rewrite: the run was folded anew by another version: forget its alerts and incidents before storing these.
+        rewrite: the run was folded anew by another version: forget its alerts and incidents before storing these. Those
+            that began before the first entry kept can't be found again: they stay, resolved as "reconfigured".
     """
 
     expected: int
@@ -128,6 +136,7 @@ class Commit:
     version: str
     time: float
     events: Sequence[Event] = ()
+    causes: Sequence[int] = ()
     notifications: Sequence[Notification] = ()
     state: Mapping[str, Any] | None = None
     attempt: int | None = None
@@ -184,6 +193,28 @@ class Settlement:
 
 
 @dataclass(frozen=True, slots=True)
+class Retention:
+    """What the store keeps.
+
+    Attributes:
+        entries: most entries of a run's log, the latest; 0: no bound.
+        days: entries that came in longer ago go, and so do runs of which nothing was heard for so long, with their
+            alerts and notifications, and silences that ended so long ago; 0: no bound.
+    """
+
+    entries: int = 0
+    days: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What a look at the store has removed."""
+
+    entries: int = 0
+    runs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RunSummary:
     """A run at a glance.
 
@@ -219,11 +250,11 @@ class Store(Protocol):
         ...
 
     def read(self, run: str, after: int, limit: int) -> list[Stored]:
-        """Up to ``limit`` entries of the log behind position ``after``, in order."""
+        """Up to ``limit`` entries of the log behind position ``after``, in order; fewer only at the log's end."""
         ...
 
-    def news(self) -> list[str]:
-        """The runs whose log is ahead of their committed position."""
+    def news(self, wanted: Callable[[str], bool] | None = None) -> list[str]:
+        """The runs whose log is ahead of their committed position; only those ``wanted``, if that is given."""
         ...
 
     def load(self, run: str) -> Progress:
@@ -278,7 +309,32 @@ class Store(Protocol):
         ...
 
     def recent_times(self, run: str, limit: int) -> list[tuple[int, float]]:
-        """(step, time) of the latest ``limit`` vectors, latest first."""
+        """(step, time) of the latest ``limit`` vectors, latest first; a store may remember no more than 64."""
+        ...
+
+    def trim(self, keep: Retention, now: float, wanted: Callable[[str], bool] | None = None) -> Trimmed:
+        """Removes what is beyond ``keep``, of the runs ``wanted`` if that is given; takes as long as it takes.
+
+        Nothing goes that isn't folded or lies behind the newest snapshot. In front of the entries kept stands the run's
+        configuration up to there, so that a fold that begins with it knows the run. Idempotency keys go with their
+        entries.
+        """
+        ...
+
+    def dead_letters(self) -> int:
+        """Entries ever that somebody wrote into the log past the API and that were refused."""
+        ...
+
+    def add_silence(self, silence: Silence) -> None:
+        """Keeps a silence; one of the same id is replaced."""
+        ...
+
+    def silences(self) -> list[Silence]:
+        """All silences, those too that are over or have yet to begin; the latest start first."""
+        ...
+
+    def expire_silence(self, silence: str, now: float) -> bool:
+        """Ends a silence, unless it is over; False if there is none of that id."""
         ...
 
     def check(self) -> None:

@@ -1,0 +1,89 @@
+"""What judges runs, in the process that does it: worker, deliveries, watchdog and retention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from tocsin_detectors.rules import RuleSet
+from tocsin_service.delivery import Delivery, Receiver
+from tocsin_service.delivery.slack import Slack
+from tocsin_service.delivery.webhook import Webhook
+from tocsin_service.exposition import Exposition
+from tocsin_service.keeping import Keeper
+from tocsin_service.nudges import Nudges
+from tocsin_service.presentation import Presentation
+from tocsin_service.settings import Settings
+from tocsin_service.stalled import Watchdog
+from tocsin_service.store import Retention, Store
+from tocsin_service.worker import Worker
+
+__all__ = ["Judging"]
+
+
+class Judging:
+    """Worker, deliveries, watchdog and retention on one store.
+
+    Args:
+        settings: whom to tell, and how long a stop may take.
+        store: shared with other processes, or not.
+        exposition: where they count.
+        rules: what to judge by; None: the shipped rules.
+        clock: Unix time in seconds.
+        nudges: where to hear of news if the store is shared; then only the runs that fall to this process are judged.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        exposition: Exposition,
+        rules: RuleSet | None,
+        clock: Callable[[], float],
+        nudges: Nudges | None = None,
+    ) -> None:
+        self._stop_seconds, self._nudges = settings.stop_seconds, nudges
+        made = _receivers(settings)
+        self._deliveries = [Delivery(store, receiver, exposition, clock) for receiver in made]
+        receivers = tuple(receiver.name for receiver in made)
+        self.worker = Worker(store, exposition, receivers, rules, self._notified, clock, nudges)
+        serves = None if nudges is None else nudges.serves
+        self._watchdog = Watchdog(store, receivers, self._notified, clock, rules, serves)
+        self._keeper = Keeper(store, Retention(settings.keep_entries, settings.keep_days), clock, serves)
+
+    def start(self, stack: ExitStack) -> None:
+        """Starts everything; ``stack`` stops it again, in an order that leaves nothing half done."""
+        for delivery in self._deliveries:
+            delivery.start()
+            stack.callback(delivery.stop, self._stop_seconds)
+        if self._nudges is not None:
+            stack.callback(self._nudges.leave)
+        self.worker.start()
+        stack.callback(self.worker.stop, self._stop_seconds)
+        if self._nudges is not None:
+            self._nudges.start(self.worker.wake, self.worker.alive)
+            stack.callback(self._nudges.stop)
+        self._watchdog.start()
+        stack.callback(self._watchdog.stop)
+        self._keeper.start()
+        stack.callback(self._keeper.stop, self._stop_seconds)
+
+    def trouble(self) -> str | None:
+        """Why vectors are not judged here; None while they are."""
+        if not self.worker.alive() or not (self._nudges is None or self._nudges.alive()):
+            return "the worker has ended: restart this process; vectors are stored but not judged"
+        return None
+
+    def _notified(self) -> None:
+        for delivery in self._deliveries:
+            delivery.wake()
+
+
+def _receivers(settings: Settings) -> list[Receiver]:
+    shown = Presentation(settings.lang, settings.runbook_base)
+    receivers: list[Receiver] = []
+    if settings.slack_webhook is not None:
+        receivers.append(Slack(settings.slack_webhook, shown))
+    if settings.webhook is not None:
+        receivers.append(Webhook(settings.webhook, settings.webhook_secret, shown))
+    return receivers

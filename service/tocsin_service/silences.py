@@ -1,0 +1,91 @@
+"""Silences: for a while nobody is told of what matches. What is silenced still fires, and shows everywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from tocsin_detectors.alerts import Severity
+
+__all__ = ["Matchers", "Silence", "expired", "find", "silence_from_json", "silence_to_json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Matchers:
+    """What a silence is about; all of it has to match.
+
+    Patterns are those of shells: ``*`` is any text, ``?`` any character, ``[ab]`` one of those; case matters.
+
+    Attributes:
+        run: pattern of run ids.
+        rule: pattern of rule names.
+        severity: this one alone; None: any.
+        labels: name of a run's label to the pattern of its value; a run without the label doesn't match.
+    """
+
+    run: str = "*"
+    rule: str = "*"
+    severity: Severity | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def match(self, run: str, rule: str, severity: Severity, labels: Mapping[str, str]) -> bool:
+        """Whether an alert or incident of this run, rule and severity is meant."""
+        return (
+            self.severity in {None, severity}
+            and fnmatchcase(rule, self.rule)
+            and fnmatchcase(run, self.run)
+            and all(name in labels and fnmatchcase(labels[name], pattern) for name, pattern in self.labels.items())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A time in which nobody wants to hear of something.
+
+    Attributes:
+        id: chosen by who makes it.
+        starts: Unix time in seconds; from then on it counts.
+        ends: Unix time in seconds; from then on it doesn't.
+        author: who wants it.
+        comment: why.
+    """
+
+    id: str
+    matchers: Matchers
+    starts: float
+    ends: float
+    author: str = ""
+    comment: str = ""
+
+    def active(self, now: float) -> bool:
+        """Whether it counts at ``now``."""
+        return self.starts <= now < self.ends
+
+
+def find(
+    silences: Iterable[Silence], now: float, *, run: str, rule: str, severity: Severity, labels: Mapping[str, str]
+) -> Silence | None:
+    """The silence that lasts longest among those that count now for such an alert; None if nothing silences it."""
+    fitting = [one for one in silences if one.active(now) and one.matchers.match(run, rule, severity, labels)]
+    return max(fitting, key=lambda one: one.ends, default=None)
+
+
+def expired(silence: Silence, now: float) -> Silence:
+    """The silence, over at ``now`` at the latest."""
+    return replace(silence, ends=min(silence.ends, now))
+
+
+def silence_to_json(silence: Silence) -> dict[str, Any]:
+    """A silence as a strict-JSON mapping; inverse of :func:`silence_from_json`."""
+    return asdict(silence)
+
+
+def silence_from_json(data: Mapping[str, Any]) -> Silence:
+    """The silence that :func:`silence_to_json` wrote."""
+    matchers = dict(data["matchers"])
+    severity = matchers.pop("severity")
+    return Silence(
+        **{**data, "matchers": Matchers(**matchers, severity=None if severity is None else Severity(severity))}
+    )

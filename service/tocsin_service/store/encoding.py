@@ -1,0 +1,124 @@
+"""What the stores keep, as texts: strict JSON, the same in every store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from tocsin_detectors.alerts import (
+    Alert,
+    AlertEvent,
+    Event,
+    Incident,
+    Severity,
+    State,
+    alert_from_json,
+    alert_to_json,
+    incident_from_json,
+    incident_to_json,
+)
+from tocsin_detectors.entries import Entry, RunConfig, entry_from_json, entry_to_json
+from tocsin_service.silences import Silence, silence_from_json, silence_to_json
+from tocsin_service.store import Told
+
+__all__ = [
+    "KINDS",
+    "Kind",
+    "Subject",
+    "alert_from_text",
+    "config_fields",
+    "config_from_text",
+    "config_text",
+    "dump",
+    "encode_subject",
+    "entry_from_text",
+    "entry_text",
+    "incident_from_text",
+    "silence_from_text",
+    "silence_text",
+    "subject_from_text",
+    "subject_of",
+    "told_from_text",
+    "told_text",
+]
+
+Kind = Literal["alerts", "incidents"]
+KINDS: tuple[Kind, Kind] = ("alerts", "incidents")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The alert or incident that an event is about, in the form in which it is kept."""
+
+    kind: Kind
+    id: str
+    state: State
+    severity: Severity
+    text: str
+
+
+def dump(data: Any) -> str:
+    """``data`` as strict JSON without blanks."""
+    return json.dumps(data, allow_nan=False, separators=(",", ":"))
+
+
+def entry_text(entry: Entry) -> str:
+    return dump(entry_to_json(entry))
+
+
+def entry_from_text(text: str) -> Entry:
+    return entry_from_json(json.loads(text))
+
+
+def config_fields(config: RunConfig) -> Mapping[str, Any]:
+    """The fields that are set."""
+    return {name: value for name, value in asdict(config).items() if value is not None and value != {}}
+
+
+def config_text(config: RunConfig) -> str:
+    return dump(config_fields(config))
+
+
+def config_from_text(text: str) -> RunConfig:
+    return RunConfig(**json.loads(text))
+
+
+def subject_of(event: Event) -> Subject:
+    return encode_subject(event.alert if isinstance(event, AlertEvent) else event.incident)
+
+
+def encode_subject(subject: Alert | Incident) -> Subject:
+    kind: Kind = "alerts" if isinstance(subject, Alert) else "incidents"
+    data = alert_to_json(subject) if isinstance(subject, Alert) else incident_to_json(subject)
+    return Subject(kind, subject.id, subject.state, subject.severity, dump(data))
+
+
+def subject_from_text(kind: Kind, text: str) -> Alert | Incident:
+    return alert_from_text(text) if kind == "alerts" else incident_from_text(text)
+
+
+def alert_from_text(text: str) -> Alert:
+    return alert_from_json(json.loads(text))
+
+
+def incident_from_text(text: str) -> Incident:
+    return incident_from_json(json.loads(text))
+
+
+def told_text(told: Told) -> str:
+    return dump([told.rule, told.severity, told.state, told.time])
+
+
+def told_from_text(text: str) -> Told:
+    rule, severity, state, time = json.loads(text)
+    return Told(rule, Severity(severity), State(state), time)
+
+
+def silence_text(silence: Silence) -> str:
+    return dump(silence_to_json(silence))
+
+
+def silence_from_text(text: str) -> Silence:
+    return silence_from_json(json.loads(text))
