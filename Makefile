@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUFF_PATHS := clients detectors service tests benchmarks
 
-.PHONY: demo test check soak lint format benchmark record runbooks clean
+.PHONY: demo test check soak e2e lint format benchmark record runbooks clean
 
 demo: $(VENV)/.service ## the main job: a recorded run collapses, end to end, on this machine
 	$(BIN)/tocsin demo
@@ -18,6 +18,9 @@ check: lint test ## what CI runs
 soak: $(VENV)/.test ## the long form of the fault tests: a quarter of an hour of kills
 	./scripts/debian-packages
 	TOCSIN_SOAK=1 $(BIN)/pytest -s tests/faults
+
+e2e: ## the integrations against the real frameworks, oldest and newest, with long runs
+	./scripts/e2e --full
 
 lint: $(VENV)/.dev ## style, types, boundaries between the parts
 	$(BIN)/ruff check $(RUFF_PATHS)

@@ -16,8 +16,8 @@ __all__ = ["Lookout"]
 
 # Seconds from a delivery to the looks that follow it, until the next delivery begins anew: the service judges within
 # milliseconds, but it may be behind.
-_LOOKS = (0.25, 1.0, 4.0, 15.0)
-_PACE = 0.25
+_LOOKS = (0.1, 0.5, 2.0, 10.0)
+_PACE = 0.1
 
 
 def _nothing() -> None:

@@ -46,7 +46,16 @@ class Judging:
         made = _receivers(settings)
         self._deliveries = [Delivery(store, receiver, exposition, clock) for receiver in made]
         receivers = tuple(receiver.name for receiver in made)
-        self.worker = Worker(store, exposition, receivers, rules, self._notified, clock, nudges)
+        self.worker = Worker(
+            store,
+            exposition,
+            receivers,
+            rules,
+            self._notified,
+            clock,
+            feed=nudges,
+            most_engines=settings.max_engines,
+        )
         serves = None if nudges is None else nudges.serves
         self._watchdog = Watchdog(store, receivers, self._notified, clock, rules, serves)
         self._keeper = Keeper(store, Retention(settings.keep_entries, settings.keep_days), clock, serves)

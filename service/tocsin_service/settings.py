@@ -23,7 +23,7 @@ __all__ = ["Settings", "SettingsError", "is_loopback", "load"]
 
 PREFIX = "TOCSIN_"
 # A trainer's shell may hold the client's own variables beside the service's: they are not typing errors of ours.
-CLIENT_VARIABLES = frozenset({"url", "run", "disabled", "debug", "exit_timeout"})
+CLIENT_VARIABLES = frozenset({"url", "run", "disabled", "debug", "exit_timeout", "spool", "spool_bytes", "embedded"})
 
 
 class SettingsError(ValueError):
@@ -63,6 +63,7 @@ class Settings:
         max_runs: most runs kept; a vector of one more is refused.
         keep_entries: most entries kept in the log of a run; older ones go once they are folded. 0: all are kept.
         keep_days: days for which entries are kept, and runs of which nothing is heard any more. 0: for ever.
+        max_engines: most runs whose engine a worker keeps in memory; another is restored when it has news.
         max_exported_runs: most runs shown in /metrics, the latest first; the others are counted there.
         stop_seconds: longest time each stage of a graceful stop may take.
         max_tensor_bytes: largest body of tensors, in bytes.
@@ -95,6 +96,7 @@ class Settings:
     max_runs: int = 10_000
     keep_entries: int = 200_000
     keep_days: float = 90.0
+    max_engines: int = 1_000
     max_exported_runs: int = 1_000
     stop_seconds: float = 10.0
     max_tensor_bytes: int = 2**30
@@ -137,7 +139,16 @@ class Settings:
 
 
 _INTEGERS = frozenset(
-    {"port", "max_body_bytes", "max_decoded_bytes", "max_metrics", "max_batch", "max_runs", "max_exported_runs"}
+    {
+        "port",
+        "max_body_bytes",
+        "max_decoded_bytes",
+        "max_metrics",
+        "max_batch",
+        "max_runs",
+        "max_engines",
+        "max_exported_runs",
+    }
 ) | {"keep_entries", "max_tensor_bytes", "tensor_queue", "tensor_queue_bytes", "tensor_threads"}
 _NUMBERS = _INTEGERS | {"stop_seconds", "keep_days"}
 _MAY_BE_ZERO = frozenset({"port", "keep_entries", "keep_days"})

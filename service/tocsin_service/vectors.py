@@ -57,13 +57,14 @@ class Check:
         return len(self.problems) >= self.enough
 
 
-def read(value: Any, now: float, check: Check) -> Record | None:
+def read(value: Any, now: float, check: Check, *, keyed: bool = True) -> Record | None:
     """The vector that ``value`` means, with its idempotency key; None if something is wrong, which ``check`` then has.
 
     Args:
         value: what a trainer sent, parsed.
         now: Unix time in seconds, taken if the vector has no time: the log must say everything.
         check: collects what is wrong.
+        keyed: give a vector without a sequence a key all the same, made of what it says.
     """
     before = len(check.problems)
     if not isinstance(value, dict):
@@ -84,7 +85,7 @@ def read(value: Any, now: float, check: Check) -> Record | None:
     if metrics is None or step is None or len(check.problems) > before:
         return None
     vector = StepVector(step, metrics, now if time is None else float(time), attempt)
-    return Record(vector, _key(vector, sequence, time))
+    return Record(vector, _key(vector, sequence, time) if keyed or sequence is not None else None)
 
 
 def _shown(value: Mapping[str, Any], name: str) -> str:

@@ -25,7 +25,6 @@ __all__ = ["Feed", "Worker"]
 logger = logging.getLogger(__name__)
 
 BATCH = 64  # entries folded before another run gets its turn; also the most that a restart has to fold again
-RUNS_IN_MEMORY = 256
 IDLE_SECONDS = 5.0  # a run without news for so long is snapshotted
 SWEEP_SECONDS = 30.0  # how often the store is asked for runs whose wake-up got lost
 PAUSE_SECONDS = (0.5, 1.0, 2.0, 5.0, 15.0)  # waits while the store is unavailable
@@ -83,6 +82,7 @@ class Worker:
         notified: called after a commit that made notifications.
         clock: Unix time in seconds.
         feed: who knows of news; if not given, the worker has the store for itself.
+        most_engines: engines kept in memory, those used last; another has to be restored from its snapshot.
     """
 
     def __init__(
@@ -93,11 +93,14 @@ class Worker:
         rules: RuleSet | None = None,
         notified: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
+        *,
         feed: Feed | None = None,
+        most_engines: int = 1_000,
     ) -> None:
         self._store, self._exposition, self._receivers = store, exposition, tuple(receivers)
         self._rules, self._notified, self._clock = rules, notified, clock
         self._feed = _Embedded(store) if feed is None else feed
+        self._most_engines = most_engines
         self._tracked: OrderedDict[str, _Tracked] = OrderedDict()
         self._news: OrderedDict[str, float] = OrderedDict()  # run -> when its oldest news was stored (monotonic)
         self._changed = threading.Condition()
@@ -300,7 +303,7 @@ class Worker:
         if tracked is None:
             tracked = self._tracked[run] = self._load(run)
         self._tracked.move_to_end(run)
-        while len(self._tracked) > RUNS_IN_MEMORY:
+        while len(self._tracked) > self._most_engines:
             oldest = next(iter(self._tracked))
             self._save(oldest)
             self._tracked.pop(oldest, None)

@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
+DEAD = (0.0, 0.8)  # seconds that a killed process stays away
 LISTENING = re.compile(r"listening on (\S+),")
 
 
@@ -93,18 +94,18 @@ class Storm:
 
     Args:
         targets: whom it kills, with how often in a round.
-        pauses: seconds between two kills, and seconds for which one stays dead: drawn from these ranges.
+        calm: seconds between two kills are drawn from this range.
         seed: of the draws.
     """
 
     def __init__(
         self,
         targets: Sequence[tuple[Killable, int]],
-        pauses: tuple[tuple[float, float], tuple[float, float]] = ((0.4, 1.5), (0.0, 0.8)),
+        calm: tuple[float, float],
         seed: int = 0,
     ) -> None:
         self._round = [target for target, weight in targets for _ in range(weight)]
-        self._between, self._dead = pauses
+        self._calm = calm
         self._random = random.Random(seed)  # noqa: S311 - the same storm every time
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._rage, daemon=True)
@@ -123,12 +124,12 @@ class Storm:
         try:
             while True:
                 for target in self._random.sample(self._round, len(self._round)):
-                    over = self._over.wait(self._random.uniform(*self._between))
+                    over = self._over.wait(self._random.uniform(*self._calm))
                     if over and len(self.kills) >= len(self._round):
                         return
                     target.kill()
                     self.kills.append(target)
-                    self._over.wait(self._random.uniform(*self._dead))
+                    self._over.wait(self._random.uniform(*DEAD))
                     target.start()
         except BaseException as error:  # noqa: BLE001 - the test looks at it
             self.trouble = error

@@ -32,6 +32,7 @@ class Scale:
         runs: training runs, each of ``vectors`` step vectors.
         senders: processes that send them.
         pause: seconds that a sender waits between two vectors.
+        calm: seconds between two kills are drawn from this range.
         patience: seconds after which something has gone wrong.
     """
 
@@ -39,11 +40,12 @@ class Scale:
     vectors: int
     senders: int
     pause: float
+    calm: tuple[float, float]
     patience: float
 
 
 SOAK = bool(os.environ.get("TOCSIN_SOAK"))
-SCALE = Scale(200, 300, 4, 0.004, 1200.0) if SOAK else Scale(18, 90, 3, 0.012, 100.0)
+SCALE = Scale(200, 300, 6, 0.0, (3.0, 9.0), 1200.0) if SOAK else Scale(18, 90, 3, 0.012, (0.4, 1.5), 100.0)
 
 pytestmark = pytest.mark.timeout(3 * SCALE.patience)
 
@@ -142,7 +144,7 @@ def test_nothing_is_lost_and_nothing_comes_double(
         job = Job(url, client, mine, SCALE.pause, SCALE.patience, str(tmp_path / "spool"))
         senders.append(job.start(tmp_path / f"job-{number}.json"))
     try:
-        with Storm(where.targets) as storm:
+        with Storm(where.targets, SCALE.calm) as storm:
             told = [json.loads(sender.communicate(timeout=SCALE.patience)[0]) for sender in senders]
     finally:
         for sender in senders:

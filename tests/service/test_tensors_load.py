@@ -193,6 +193,28 @@ def test_a_drift_of_the_engines_fires(api: Any) -> None:
     assert fired["mismatch_kl_rising"] <= 55
 
 
+def test_a_drift_in_batches_of_full_size(api: Any) -> None:
+    """512 responses of up to 8,192 tokens a step: the metrics are in the series, and the drift is told at once."""
+    batch = ragged(rows=512, width=8192, seed=1)
+    noise = batch["rollout_log_probs"] - batch["old_log_probs"]
+    for step in range(24):
+        gap = 0.005 if step < 18 else 0.5
+        bodies = {
+            **batch,
+            "rollout_log_probs": batch["old_log_probs"] + noise * np.float32(gap / 0.02 * (1 + 0.01 * (step % 5))),
+        }
+        answer = post(api, pack(bodies), step=step, time=1.7e9 + 60 * step)
+        assert answer.status == 200
+    api.settle()
+    (series,) = api.get("/v1/runs/run/series?metric=rollout_corr/k3_kl").json["series"]
+    assert series["steps"] == list(range(24))
+    assert series["values"][-1] == pytest.approx(0.125, rel=0.2) == answer.json["metrics"]["rollout_corr/k3_kl"]
+    alerts = api.get("/v1/runs/run/alerts").json["alerts"]
+    fired = {alert["rule"]: alert["fired_step"] for alert in alerts if alert["family"] == "mismatch"}
+    assert "mismatch_kl_gross" in fired
+    assert 18 <= min(fired.values()) <= 20
+
+
 def test_torch_is_loaded_for_tensors_alone_and_may_be_missing(tmp_path: Path) -> None:
     text = """
 import http.client, importlib.util, sys

@@ -211,10 +211,9 @@ def test_a_log_that_can_not_be_read_stops_no_other(store: SqliteStore, caplog: p
     assert "can't be folded" in caplog.text
 
 
-def test_more_runs_than_fit_in_memory(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RUNS_IN_MEMORY", 2)
+def test_more_runs_than_fit_in_memory(store: SqliteStore) -> None:
     exposition = Exposition(store)
-    worker = Worker(store, exposition)
+    worker = Worker(store, exposition, most_engines=2)
     worker.start()
     for step in range(50):
         for run in "abcd":

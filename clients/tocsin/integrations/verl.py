@@ -42,7 +42,8 @@ def _listen() -> None:
 def _wanted() -> bool:
     """Whether anybody asked for it: with the entry point, being installed must not be enough."""
     modules = os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",")
-    return bool(_asked or __name__ in modules or os.environ.get("TOCSIN_URL"))
+    asked = os.environ.get("TOCSIN_URL") or os.environ.get("TOCSIN_EMBEDDED", "0") not in {"", "0"}
+    return bool(_asked or __name__ in modules or asked)
 
 
 def tracking_begins(

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import orjson
+
 from tocsin_detectors.alerts import (
     Alert,
     AlertEvent,
@@ -64,12 +66,13 @@ def dump(data: Any) -> str:
     return json.dumps(data, allow_nan=False, separators=(",", ":"))
 
 
+# Entries are most of what is written and read, and have no numbers that orjson would turn into null: those are texts.
 def entry_text(entry: Entry) -> str:
-    return dump(entry_to_json(entry))
+    return orjson.dumps(entry_to_json(entry)).decode()
 
 
 def entry_from_text(text: str) -> Entry:
-    return entry_from_json(json.loads(text))
+    return entry_from_json(orjson.loads(text))
 
 
 def config_fields(config: RunConfig) -> Mapping[str, Any]:

@@ -104,10 +104,10 @@ def _judge_vector(entry: str, text: str, limits: Limits) -> Vector | Bad:
     if isinstance(value, Bad):
         return value
     check = vectors.Check(limits.metrics, enough=3)
-    record = vectors.read(value, keys.seconds(entry), check)
+    record = vectors.read(value, keys.seconds(entry), check, keyed=False)
     if record is None or not isinstance(record.entry, StepVector):
         return Bad("; ".join(_problem(**found) for found in check.problems))
-    return Vector(record.entry, record.key if value.get("sequence") is not None else None)
+    return Vector(record.entry, record.key)
 
 
 def _judge_config(text: str, limits: Limits) -> Config | Bad:
