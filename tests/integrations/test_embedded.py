@@ -115,8 +115,10 @@ def test_a_killed_trainer_takes_it_along_even_if_its_children_live_on(tmp_path: 
 
 @pytest.mark.timeout(200)
 def test_ctrl_c_is_the_trainers_alone(tmp_path: Path) -> None:
+    # Where these tests run in the background, a shell has told all of its children to ignore Ctrl-C.
+    heed = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     wait = "try:\n    print('ready', flush=True)\n    sys.stdin.readline()\n"
-    code = f"{BEGIN}{wait}except KeyboardInterrupt:\n    print(tocsin.finish(30))\n"
+    code = f"{BEGIN}{heed}{wait}except KeyboardInterrupt:\n    print(tocsin.finish(30))\n"
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TOCSIN_")}
     process = subprocess.Popen(
         [sys.executable, "-c", code],
