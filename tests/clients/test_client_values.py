@@ -9,12 +9,15 @@ from dataclasses import fields
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tocsin
 from tocsin._settings import _FROM_ENVIRONMENT, Options
-from tocsin._values import MOST_METRICS, hold, numbers
+from tocsin._values import MOST_METRICS, _hold_each, hold, numbers
 
 
 class Tensor:
@@ -336,3 +339,19 @@ def test_every_option_and_variable_is_documented():
 
 def test_the_public_names_are_these():
     assert tocsin.__all__ == ["Run", "finish", "init", "log", "log_tensors", "should_checkpoint", "should_stop"]
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=5) | st.integers(),
+        st.floats()
+        | st.integers()
+        | st.none()
+        | st.booleans()
+        | st.text(max_size=3)
+        | st.lists(st.floats(), max_size=2),
+        max_size=6,
+    )
+)
+def test_the_quick_way_to_hold_metrics_holds_the_same(metrics: dict[Any, Any]) -> None:
+    assert repr(hold(metrics)) == repr(_hold_each(metrics))
