@@ -25,6 +25,12 @@ from tocsin.tail._stream import Taken
 DATA = Path(__file__).parents[1] / "data"
 
 
+def catches(pid, number):
+    """Whether a process has set a handler for a signal (proc(5), SigCgt)."""
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return bool(int(status["SigCgt"], 16) >> (number - 1) & 1)
+
+
 class Tail:
     """A tail of a source; killed or stopped, it can be started again."""
 
@@ -44,6 +50,9 @@ class Tail:
 
     def stop(self):
         """Its exit status."""
+        pause = threading.Event()
+        while self.process.poll() is None and not catches(self.process.pid, signal.SIGTERM):
+            pause.wait(0.01)  # an interpreter that still imports dies of the signal, as any program does
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.wait()
