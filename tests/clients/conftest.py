@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 import redis
+from tests.wire import whole_body
 
 import tocsin
 
@@ -153,7 +154,7 @@ class RecordingServer:
                     super().handle()
 
             def _answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                body = whole_body(self)
                 if self.headers.get("Content-Encoding") == "gzip":
                     body = gzip.decompress(body)
                 reply = recording._take(Request(self.command, self.path, dict(self.headers), body))

@@ -18,6 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
+from tests.wire import whole_body
+
 DEAD = (0.0, 0.8)  # seconds that a killed process stays away
 LISTENING = re.compile(r"listening on (\S+),")
 
@@ -187,7 +189,7 @@ class Receiver:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                message = json.loads(whole_body(self))
                 status = receiver._take(message)
                 self.send_response(status)
                 self.send_header("content-length", "0")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.wire import whole_body
 
 from tocsin_service.app import Service
 from tocsin_service.settings import Settings
@@ -119,7 +120,7 @@ class Scripted:
 
         class Handler(BaseHTTPRequestHandler):
             def _answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                body = whole_body(self)
                 status, answer = scripted._take(self.command, self.path, body)
                 content = json.dumps(answer).encode()
                 self.send_response(status)

@@ -22,6 +22,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 from tests.service.stores import OpenStore
+from tests.wire import whole_body
 
 from tocsin_service.app import Service
 from tocsin_service.settings import Settings
@@ -127,7 +128,7 @@ def hook() -> Iterator[Hook]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
+            body = whole_body(self)
             found.raw.put((dict(self.headers.items()), body))
             payload = json.loads(body, parse_constant=_refuse_constant)
             found.posts.put(payload)
