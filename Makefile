@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-RUFF_PATHS := clients detectors service tests benchmarks
+RUFF_PATHS := clients detectors service tests benchmarks deploy/docker
 
-.PHONY: demo test check soak e2e lint format benchmark record runbooks clean
+.PHONY: demo test check soak e2e lint audit format benchmark record runbooks clean
 
 demo: $(VENV)/.service ## the main job: a recorded run collapses, end to end, on this machine
 	$(BIN)/tocsin demo
@@ -13,7 +13,7 @@ test: $(VENV)/.test ## every test
 	./scripts/debian-packages
 	$(BIN)/pytest
 
-check: lint test ## what CI runs
+check: lint audit test ## what CI runs
 
 soak: $(VENV)/.test ## the long form of the fault tests: a quarter of an hour of kills
 	./scripts/debian-packages
@@ -27,6 +27,9 @@ lint: $(VENV)/.dev ## style, types, boundaries between the parts
 	$(BIN)/ruff format --check $(RUFF_PATHS)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+audit: $(VENV)/.dev ## known vulnerabilities in what is installed
+	$(BIN)/python scripts/audit
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix $(RUFF_PATHS)

@@ -32,6 +32,7 @@ from engine import rows
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.faults.fleet import Receiver, Tocsin, eventually, free_port
+from tests.receiver_files import unpaced
 
 from tocsin_detectors.engine import Engine
 
@@ -266,12 +267,14 @@ def workers(arguments: argparse.Namespace) -> None:
 def latency(arguments: argparse.Namespace) -> None:
     """POST-to-receiver times of the first bad vector of a run, while 100 vectors a second come in."""
     with Receiver() as receiver, tempfile.TemporaryDirectory() as folder:
-        service = Tocsin(("serve",), {"db": f"{folder}/t.db", "webhook": receiver.url})
+        receivers = str(unpaced(Path(folder), "webhook", receiver.url))
+        service = Tocsin(("serve",), {"db": f"{folder}/t.db", "receivers": receivers})
         with serving(service):
             sent, heard = steady(service.url, receiver, arguments.seconds)
         show_latency("embedded", sent, heard)
-    with Receiver() as receiver, redis_server() as url:
-        web, worker = (Tocsin((word,), {"store": url, "webhook": receiver.url}) for word in ("serve", "worker"))
+    with Receiver() as receiver, redis_server() as url, tempfile.TemporaryDirectory() as folder:
+        settings = {"store": url, "receivers": str(unpaced(Path(folder), "webhook", receiver.url))}
+        web, worker = (Tocsin((word,), settings) for word in ("serve", "worker"))
         with serving(web, worker):
             sent, heard = steady(web.url, receiver, arguments.seconds)
         show_latency("Redis", sent, heard)

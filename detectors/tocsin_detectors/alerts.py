@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -177,9 +177,10 @@ def derive_id(*parts: object) -> str:
 
 def alert_to_json(alert: Alert) -> dict[str, Any]:
     """An alert as a strict-JSON mapping; inverse of :func:`alert_from_json`."""
-    data = asdict(alert)
+    data = _fields(alert)
     data["evidence"] = {
-        name: number_to_json(value) if isinstance(value, float) else value for name, value in data["evidence"].items()
+        name: number_to_json(value) if isinstance(value, float) else value
+        for name, value in _fields(alert.evidence).items()
     }
     data["remedies"] = list(alert.remedies)
     return data
@@ -204,7 +205,7 @@ def alert_from_json(data: dict[str, Any]) -> Alert:
 
 def incident_to_json(incident: Incident) -> dict[str, Any]:
     """An incident as a strict-JSON mapping; inverse of :func:`incident_from_json`."""
-    data = asdict(incident)
+    data = _fields(incident)
     data["members"] = list(incident.members)
     data["remedies"] = list(incident.remedies)
     return data
@@ -221,3 +222,8 @@ def incident_from_json(data: dict[str, Any]) -> Incident:
             "remedies": tuple(data["remedies"]),
         }
     )
+
+
+def _fields(of: Alert | Incident | Evidence) -> dict[str, Any]:
+    """By name. Much quicker than :func:`dataclasses.asdict`, which copies what can't change."""
+    return {name: getattr(of, name) for name in of.__slots__}

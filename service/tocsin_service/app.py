@@ -97,10 +97,10 @@ class Service:
             self._wired = self._wire(settings, rules, self._clock, stack)
         except StoreRefused as error:
             raise StartError(str(error)) from None
-        server = Server(self._wired.app, listener, settings.stop_seconds, self.ended.set)
+        server = Server(self._wired.app, listener, settings, self._wired.refused, self.ended.set)
         stack.callback(server.stop)
         server.start()
-        self._address = address_of(listener)
+        self._address = address_of(listener, secure=settings.tls_cert_file is not None)
         logger.info("listening on %s, store %s", self._address, self._wired.store_name)
 
 

@@ -1,10 +1,9 @@
-"""The ``tocsin`` command: serve, worker, tail, check, replay, demo, rules."""
+"""The ``tocsin`` command: serve, worker, tail, check, replay, demo, rules, and what asks a running service."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import logging
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -14,11 +13,12 @@ from typing import Any
 
 from tocsin import readers
 from tocsin import tail as tail_command
+from tocsin_service.operating import LANGUAGES, add_commands
+from tocsin_service.terminal import CannotError, say
 
-__all__ = ["main"]
+__all__ = ["LANGUAGES", "main"]
 
 USAGE_ERROR = 2
-LANGUAGES = ("en", "zh")  # those of tocsin_detectors.texts, which needs an extra
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         status: int = arguments.command(arguments)
-    except _CannotError as error:
+    except CannotError as error:
         print(f"tocsin: {error}", file=sys.stderr)
         return USAGE_ERROR
     except BrokenPipeError:  # the reader of our output has gone (`| head`)
@@ -35,10 +35,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return status
-
-
-class _CannotError(Exception):
-    """The command can't be done, for a reason that the user can mend."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -108,7 +104,20 @@ def _parser() -> argparse.ArgumentParser:
     rules.add_argument("--rules", metavar="FILE", help="YAML file with changed and own rules")
     rules.add_argument("--lang", choices=LANGUAGES, default="en", help="language of the texts (default en)")
     rules.set_defaults(command=_rules)
+    _add_receivers(commands)
+    add_commands(commands)
     return parser
+
+
+def _add_receivers(commands: Any) -> None:
+    receivers = commands.add_parser("receivers", help="check a file of receivers, or ask whom it would tell")
+    receivers.add_argument("file", metavar="FILE")
+    asked = receivers.add_argument_group("an incident: whom would it be told?")
+    asked.add_argument("--run", help="id of the run")
+    asked.add_argument("--severity", choices=["warning", "critical"], help="of the incident (default critical)")
+    asked.add_argument("--rule", action="append", default=[], help="of the incident or one of its alerts; repeatable")
+    asked.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="of the run; repeatable")
+    receivers.set_defaults(command=_receivers)
 
 
 def _add_service_options(parser: argparse.ArgumentParser) -> None:
@@ -142,7 +151,7 @@ def _load(module: str) -> ModuleType:
         if missing.startswith("tocsin"):
             raise
         extra = "detectors" if missing.split(".")[0] in {"numpy", "scipy", "ruamel"} else "service"
-        raise _CannotError(f"{missing} is not installed; install it with: pip install 'tocsin[{extra}]'") from None
+        raise CannotError(f"{missing} is not installed; install it with: pip install 'tocsin[{extra}]'") from None
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -154,7 +163,7 @@ def _work(arguments: argparse.Namespace) -> int:
 
 
 def _run_process(kind: str, arguments: argparse.Namespace) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _load("tocsin_service.logs").set_up()
     app, settings = _load("tocsin_service.app"), _load("tocsin_service.settings")
     wire = getattr(_load("tocsin_service.wiring"), kind)
     names = ("host", "port", "db", "store", "rules", "token_file", "slack_webhook_file")
@@ -162,7 +171,7 @@ def _run_process(kind: str, arguments: argparse.Namespace) -> int:
     try:
         return int(app.run(settings.load(flags, config=arguments.config), wire))
     except (settings.SettingsError, app.StartError) as error:
-        raise _CannotError(str(error)) from None
+        raise CannotError(str(error)) from None
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -205,7 +214,7 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise _CannotError(f"{path} can't be written: {error.strerror}") from None
+        raise CannotError(f"{path} can't be written: {error.strerror}") from None
 
 
 def _replay(arguments: argparse.Namespace) -> int:
@@ -221,9 +230,9 @@ def _replay(arguments: argparse.Namespace) -> int:
             rate=arguments.rate,
         )
     except (OSError, readers.ReadError) as error:
-        raise _CannotError(str(error)) from None
+        raise CannotError(str(error)) from None
     if not delivered.complete:
-        raise _CannotError(f"not everything arrived: {delivered.summary}; is the service at {arguments.url} up?")
+        raise CannotError(f"not everything arrived: {delivered.summary}; is the service at {arguments.url} up?")
     print(f"{run}: {delivered.summary}")
     return 0
 
@@ -239,14 +248,14 @@ def _rules(arguments: argparse.Namespace) -> int:
     if name == "test":
         return _test_rules(rest, arguments.rules)
     if rest:
-        raise _CannotError(f"one rule can be explained at a time, not {', '.join(arguments.words)}")
+        raise CannotError(f"one rule can be explained at a time, not {', '.join(arguments.words)}")
     rules, texts = _read_rules(arguments.rules), _load("tocsin_detectors.texts")
     if name is None:
         for rule in rules:
             print(f"{rule.name:30s} {rule.severity:9s} {texts.translated(rule, arguments.lang).title}")
         return 0
     if name not in rules:
-        raise _CannotError(f"no rule is called {name!r}; `tocsin rules` lists them")
+        raise CannotError(f"no rule is called {name!r}; `tocsin rules` lists them")
     report = _load("tocsin_service.report")
     print("\n".join(report.rule_lines(rules[name], arguments.lang)))
     return 0
@@ -258,15 +267,15 @@ def _read_rules(path: str | None) -> Any:
     try:
         return files.read_rules(path)
     except files.RulesError as error:
-        raise _CannotError(str(error)) from None
+        raise CannotError(str(error)) from None
 
 
 def _test_rules(paths: Sequence[str], rules: str | None) -> int:
     """Run files of rule tests; a broken one doesn't keep the others from running."""
     if not paths:
-        raise _CannotError("name the files to run: tocsin rules test FILE...")
+        raise CannotError("name the files to run: tocsin rules test FILE...")
     if rules is not None:
-        raise _CannotError("a file of rule tests names its rule file itself (`rules: FILE`); leave --rules out")
+        raise CannotError("a file of rule tests names its rule file itself (`rules: FILE`); leave --rules out")
     files = _load("tocsin_service.rulefiles")
     passed, failed, broken = 0, 0, False
     for path in paths:
@@ -279,6 +288,27 @@ def _test_rules(paths: Sequence[str], rules: str | None) -> int:
             broken = True
     print(f"{passed} passed, {failed} failed")
     return USAGE_ERROR if broken else int(failed > 0)
+
+
+def _receivers(arguments: argparse.Namespace) -> int:
+    files, report = _load("tocsin_service.receiverfiles"), _load("tocsin_service.receiverfiles.report")
+    asked, labels = arguments.run, [label.partition("=")[::2] for label in arguments.label]
+    try:
+        if asked is None and not (arguments.severity or arguments.rule or labels):
+            say(*report.check(Path(arguments.file)))
+        else:
+            severity = _load("tocsin_detectors.alerts").Severity(arguments.severity or "critical")
+            found = report.whom(
+                Path(arguments.file),
+                run=asked or "",
+                severity=severity,
+                rules=arguments.rule or [""],
+                labels=dict(labels),
+            )
+            say(*found)
+    except files.ReceiversError as error:
+        raise CannotError(str(error)) from None
+    return 0
 
 
 def run_name(file: str) -> str:

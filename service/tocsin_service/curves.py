@@ -13,7 +13,7 @@ from tocsin_detectors.catalogue import FRAMEWORKS, Catalogue, Resolved
 from tocsin_detectors.entries import RunConfig, StepVector
 from tocsin_detectors.expressions import Expression, ExpressionError
 
-__all__ = ["Curve", "curves_of"]
+__all__ = ["Curve", "curve_of", "curves_of"]
 
 _STEEP = 20.0
 
@@ -41,6 +41,10 @@ class Curve:
         finite = self.finite
         return bool(finite) and min(finite) > 0 and max(finite) / _STEEP > median(finite)
 
+    def at(self, step: int) -> float | None:
+        """The value of a step; None if it has none."""
+        return next((value for one, value in zip(self.steps, self.values, strict=True) if one == step), None)
+
     def around(self, onset: int, before: int, after: int) -> Curve:
         """Up to so many of its points before and from the onset on."""
         begin = sum(1 for step in self.steps if step < onset)
@@ -67,13 +71,17 @@ def curves_of(
         key = (alert.metric, alert.source, alert.attempt)
         if key not in known:
             part = vectors[borders[alert.attempt] : borders[alert.attempt + 1]]
-            known[key] = _curve(alert, part, catalogue, config)
+            known[key] = curve_of(alert, part, config, catalogue)
         if known[key].steps:
             found[alert.id] = known[key]
     return found
 
 
-def _curve(alert: Alert, vectors: Sequence[StepVector], catalogue: Catalogue, config: RunConfig) -> Curve:
+def curve_of(
+    alert: Alert, vectors: Sequence[StepVector], config: RunConfig, catalogue: Catalogue | None = None
+) -> Curve:
+    """The curve of an alert's metric in ``vectors``, which are of one attempt; it may have no points."""
+    catalogue = catalogue or Catalogue()
     if "{" in alert.source:
         try:
             return _computed(Expression(alert.source), vectors, catalogue, config)

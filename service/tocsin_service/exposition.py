@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from tocsin_detectors.alerts import Alert, Event, IncidentEvent, State
+from tocsin_detectors.alerts import Alert, Event, IncidentEvent
 from tocsin_detectors.rules.incident import MODEL_COLLAPSE
+from tocsin_service.firing import Labels, label, labels_by_run, read_firing
+from tocsin_service.stalled import TIMES, patience
 from tocsin_service.store import RunSummary, Store, StoreUnavailable
 
 __all__ = ["CONTENT_TYPE", "Exposition", "gauge"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 INTERVALS = 32  # latest vectors of a run from which its step interval is taken
-FIRING = 10_000  # most firing alerts (and incidents) shown
+LIMITS = ("token", "run", "connections", "head", "slow", "malformed")  # why a request is refused at the door
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -30,9 +33,10 @@ class Exposition:
         store: where the runs and their alerts are.
         max_runs: most runs shown, the latest first. The number left out is a metric of its own. 0: the process shows
             no runs nor anything else that another process tells of the same store, so that nothing is counted twice.
+        clock: Unix time in seconds.
     """
 
-    def __init__(self, store: Store, max_runs: int = 1_000) -> None:
+    def __init__(self, store: Store, max_runs: int = 1_000, clock: Callable[[], float] = time.time) -> None:
         self._registry = _Registry()
         self.vectors = self._counter("tocsin_ingest_vectors", "Step vectors stored.")
         self.repeated = self._counter("tocsin_ingest_repeated", "Step vectors that were in the log already.")
@@ -40,6 +44,9 @@ class Exposition:
         self.tensor_requests = self._counter("tocsin_tensor_requests", "Requests with tensors answered.")
         self.tensor_rejected = self._counter("tocsin_tensor_rejected", "Requests with tensors refused.", "reason")
         self.tensor_bytes = self._counter("tocsin_tensor_bytes", "Bytes of tensors taken in.")
+        self._limited = self._counter("tocsin_requests_limited", "Requests refused before they were looked at.", "what")
+        for what in LIMITS:  # from the beginning: an increase from nothing would be none
+            self._limited.labels(what)
         self._events = self._counter("tocsin_detection_events", "Changes of alerts.", "rule", "transition")
         self.deliveries = self._counter("tocsin_delivery", "Attempts to tell a receiver.", "receiver", "result")
         self.worker_errors = self._counter("tocsin_worker_errors", "Errors while folding the log.")
@@ -49,7 +56,11 @@ class Exposition:
         self.tensor_seconds = self._histogram("tocsin_tensor_seconds", "Time to answer a request with tensors.")
         self.fold_seconds = self._histogram("tocsin_fold_seconds", "Time to fold and commit a batch of entries.")
         self.lag_seconds = self._histogram("tocsin_lag_seconds", "Time from stored to folded and committed.")
-        self._registry.register(_StoreCollector(store, max_runs))
+        self._registry.register(_StoreCollector(store, max_runs, clock))
+
+    def count_limited(self, what: str) -> None:
+        """Counts a request that was refused because of a limit, one of ``LIMITS``."""
+        self._limited.labels(what).inc()
 
     def count_events(self, events: Iterable[Event]) -> None:
         """Counts committed events: those of alerts, and those of collapses, which are no alert of their own."""
@@ -85,8 +96,8 @@ class _Registry(CollectorRegistry):
 class _StoreCollector(Collector):
     """Gauges that are read from the store."""
 
-    def __init__(self, store: Store, max_runs: int) -> None:
-        self._store, self._max_runs = store, max_runs
+    def __init__(self, store: Store, max_runs: int, clock: Callable[[], float]) -> None:
+        self._store, self._max_runs, self._clock = store, max_runs, clock
 
     def describe(self) -> Iterable[Metric]:
         return ()  # the registry would read the store for it while it is being built
@@ -107,67 +118,82 @@ class _StoreCollector(Collector):
 
     def _gauges(self) -> Iterator[Metric]:
         runs = self._store.runs(self._max_runs)
-        yield self._alerts({summary.run for summary in runs})
-        yield from self._steps(runs)
-        yield gauge(
-            "tocsin_runs_not_exported",
-            "Runs left out of the metrics because of max_exported_runs.",
-            [((), float(max(0, self._store.count_runs() - len(runs))))],
-        )
-        yield gauge(
+        yield from self._alerts(labels_by_run(runs))
+        yield _by_run("tocsin_run_last_step", "Latest step of the run.", ((run.run, run.step) for run in runs))
+        yield from self._times([run for run in runs if not run.config.finished])
+        yield from self._fullness(len(runs))
+        yield _single(
             "tocsin_fold_pending",
             "Log entries of the exported runs that are not folded yet.",
-            [((), float(sum(summary.pending for summary in runs)))],
+            sum(summary.pending for summary in runs),
         )
-        yield gauge(
-            "tocsin_outbox_pending",
-            "Notifications waiting for their receiver.",
-            [((), float(self._store.pending_notifications()))],
+        yield _single(
+            "tocsin_outbox_pending", "Notifications waiting for their receiver.", self._store.pending_notifications()
         )
         refused = CounterMetricFamily("tocsin_dead_letters", "Entries written into a log past the API, and refused.")
         refused.add_metric((), float(self._store.dead_letters()))
         yield refused
 
-    def _alerts(self, exported: set[str]) -> Metric:
-        firing: dict[tuple[str, ...], float] = {}
-        for alert in self._store.alerts(None, State.FIRING, None, FIRING):
-            if alert.run in exported:
-                firing[alert.run, alert.rule, str(alert.severity), alert.metric] = 1.0
-        for incident in self._store.incidents(None, State.FIRING, None, FIRING):
-            if incident.run in exported:
-                firing[incident.run, incident.rule, str(incident.severity), "incident"] = 1.0
-        return gauge("tocsin_alert", "1 for what is firing.", firing.items(), "run", "rule", "severity", "metric")
+    def _alerts(self, exported: Mapping[str, Mapping[str, str]]) -> Iterator[Metric]:
+        now = self._clock()
+        silences = [silence for silence in self._store.silences() if silence.active(now)]
+        found = read_firing(self._store, exported)
+        firing = dict.fromkeys(label(subject) for one in found for subject in one.subjects)
+        silenced = set().union(*(one.silenced(silences, now) for one in found))
+        for name, text, all_labels in (
+            ("tocsin_alert", "1 for what is firing.", firing),
+            ("tocsin_alert_silenced", "1 for what is firing and silenced.", silenced),
+        ):
+            yield gauge(name, text, ((labels, 1.0) for labels in all_labels), *Labels._fields)
 
-    def _steps(self, runs: list[RunSummary]) -> Iterator[Metric]:
-        seen = [(summary.run, summary.step, summary.last_seen) for summary in runs]
-        yield gauge(
-            "tocsin_run_last_step",
-            "Latest step of the run.",
-            [((run,), float(step)) for run, step, _ in seen if step is not None],
-            "run",
-        )
-        yield gauge(
+    def _times(self, running: list[RunSummary]) -> Iterator[Metric]:
+        """When runs were heard of and how often they should be. One that has ended has no more to say."""
+        yield _by_run(
             "tocsin_run_last_step_timestamp_seconds",
-            "Unix time at which the latest step vector of the run came in.",
-            [((run,), last_seen) for run, _, last_seen in seen if last_seen is not None],
-            "run",
+            "Unix time at which the latest step vector of the run came in; none of runs that have ended.",
+            ((run.run, run.last_seen) for run in running),
         )
-        intervals = ((run, self._interval(run)) for run, _, _ in seen)
-        yield gauge(
+        times = {run.run: self._store.recent_times(run.run, INTERVALS) for run in running}
+        yield _by_run(
             "tocsin_run_step_interval_seconds",
-            "Usual time between two steps of the run: the median of the latest.",
-            [((run,), interval) for run, interval in intervals if interval is not None],
-            "run",
+            "Usual time between two steps of the run, the median of the latest; none of runs that have ended.",
+            ((run, _interval(latest)) for run, latest in times.items()),
+        )
+        yield _by_run(
+            "tocsin_run_patience_seconds",
+            "How long the run may be silent before that is an alert, by its own pace; none of runs that have ended.",
+            ((run, patience(latest[:TIMES])) for run, latest in times.items()),
         )
 
-    def _interval(self, run: str) -> float | None:
-        times = self._store.recent_times(run, INTERVALS)
-        intervals = [
-            (late - early) / (after - before)
-            for (after, late), (before, early) in itertools.pairwise(times)
-            if after > before and late > early
-        ]
-        return statistics.median(intervals) if intervals else None
+    def _fullness(self, exported: int) -> Iterator[Metric]:
+        usage = self._store.usage()
+        yield _single("tocsin_store_used_bytes", "Bytes of the database files, or of Redis' memory.", usage.used)
+        if usage.free is not None:
+            yield _single("tocsin_store_free_bytes", "Bytes that the store may still take.", usage.free)
+        yield _single("tocsin_runs", "Runs in the store.", usage.runs)
+        yield _single("tocsin_runs_limit", "Most runs that the store takes (max_runs).", usage.most_runs)
+        yield _single(
+            "tocsin_runs_not_exported",
+            "Runs left out of the metrics because of max_exported_runs.",
+            max(0, usage.runs - exported),
+        )
+
+
+def _interval(times: Sequence[tuple[int, float]]) -> float | None:
+    intervals = [
+        (late - early) / (after - before)
+        for (after, late), (before, early) in itertools.pairwise(times)
+        if after > before and late > early
+    ]
+    return statistics.median(intervals) if intervals else None
+
+
+def _by_run(name: str, text: str, samples: Iterable[tuple[str, float | None]]) -> Metric:
+    return gauge(name, text, (((run,), float(value)) for run, value in samples if value is not None), "run")
+
+
+def _single(name: str, text: str, value: float) -> Metric:
+    return gauge(name, text, [((), float(value))])
 
 
 def gauge(name: str, text: str, samples: Iterable[tuple[tuple[str, ...], float]], *labels: str) -> Metric:

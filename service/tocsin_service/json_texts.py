@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from functools import partial
 from typing import Any
 
@@ -31,8 +32,14 @@ def parse(text: str) -> Any:
 
 
 def shorten(value: object, limit: int = 80) -> str:
-    """``value`` as it may be repeated in an error: one line, not long, ASCII."""
-    text = ascii(value)
+    """``value`` as it may be repeated in an error: one line, not long, ASCII.
+
+    Only a little of a large value is looked at, and not the depth of a deep one.
+    """
+    if isinstance(value, str):
+        text = ascii(value[: limit + 1])
+    else:
+        text = _glimpse.repr(value).encode("ascii", "backslashreplace").decode()
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
@@ -51,4 +58,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
+_glimpse = reprlib.Repr()
+_glimpse.maxlist = _glimpse.maxdict = _glimpse.maxtuple = 20
+_glimpse.maxstring = 80
 _loads = partial(json.loads, parse_int=_parse_int, object_pairs_hook=_unique)

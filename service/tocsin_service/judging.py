@@ -6,16 +6,15 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from tocsin_detectors.rules import RuleSet
-from tocsin_service.delivery import Delivery, Receiver
-from tocsin_service.delivery.slack import Slack
-from tocsin_service.delivery.webhook import Webhook
 from tocsin_service.exposition import Exposition
 from tocsin_service.keeping import Keeper
 from tocsin_service.nudges import Nudges
-from tocsin_service.presentation import Presentation
+from tocsin_service.receiverfiles import ReceiversError
+from tocsin_service.server import StartError
 from tocsin_service.settings import Settings
 from tocsin_service.stalled import Watchdog
 from tocsin_service.store import Retention, Store
+from tocsin_service.telling import Telling
 from tocsin_service.worker import Worker
 
 __all__ = ["Judging"]
@@ -30,7 +29,11 @@ class Judging:
         exposition: where they count.
         rules: what to judge by; None: the shipped rules.
         clock: Unix time in seconds.
-        nudges: where to hear of news if the store is shared; then only the runs that fall to this process are judged.
+        nudges: where to hear of news if the store is shared; then only the runs that fall to this process are judged,
+            and only the receivers told that do.
+
+    Raises:
+        StartError: the file of receivers can't be used.
     """
 
     def __init__(
@@ -43,28 +46,28 @@ class Judging:
         nudges: Nudges | None = None,
     ) -> None:
         self._stop_seconds, self._nudges = settings.stop_seconds, nudges
-        made = _receivers(settings)
-        self._deliveries = [Delivery(store, receiver, exposition, clock) for receiver in made]
-        receivers = tuple(receiver.name for receiver in made)
+        serves = None if nudges is None else nudges.serves
+        try:
+            self._telling = Telling(settings, store, exposition, clock, serves)
+        except ReceiversError as error:
+            raise StartError(str(error)) from None
+        receivers = self._telling.names
         self.worker = Worker(
             store,
             exposition,
             receivers,
             rules,
-            self._notified,
+            self.notified,
             clock,
             feed=nudges,
             most_engines=settings.max_engines,
         )
-        serves = None if nudges is None else nudges.serves
-        self._watchdog = Watchdog(store, receivers, self._notified, clock, rules, serves)
+        self._watchdog = Watchdog(store, receivers, self.notified, clock, rules, serves)
         self._keeper = Keeper(store, Retention(settings.keep_entries, settings.keep_days), clock, serves)
 
     def start(self, stack: ExitStack) -> None:
         """Starts everything; ``stack`` stops it again, in an order that leaves nothing half done."""
-        for delivery in self._deliveries:
-            delivery.start()
-            stack.callback(delivery.stop, self._stop_seconds)
+        self._telling.start(stack)
         if self._nudges is not None:
             stack.callback(self._nudges.leave)
         self.worker.start()
@@ -83,16 +86,6 @@ class Judging:
             return "the worker has ended: restart this process; vectors are stored but not judged"
         return None
 
-    def _notified(self) -> None:
-        for delivery in self._deliveries:
-            delivery.wake()
-
-
-def _receivers(settings: Settings) -> list[Receiver]:
-    shown = Presentation(settings.lang, settings.runbook_base)
-    receivers: list[Receiver] = []
-    if settings.slack_webhook is not None:
-        receivers.append(Slack(settings.slack_webhook, shown))
-    if settings.webhook is not None:
-        receivers.append(Webhook(settings.webhook, settings.webhook_secret, shown))
-    return receivers
+    def notified(self) -> None:
+        """Says that there may be more to tell, or less to wait for."""
+        self._telling.wake()

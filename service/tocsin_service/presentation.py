@@ -8,6 +8,7 @@ from typing import Any
 from tocsin_detectors.alerts import Alert, Incident, alert_to_json, incident_to_json
 from tocsin_detectors.rules import shipped_rules
 from tocsin_detectors.texts import Language, localise, localise_incident
+from tocsin_service.links import Links, Purpose
 
 __all__ = ["PLAIN", "RUNBOOK_BASE", "Presentation"]
 
@@ -21,10 +22,14 @@ class Presentation:
     Attributes:
         lang: language of titles, meanings and remedies.
         runbook_base: where the runbook pages are: a path, or an http(s) address that makes them links.
+        links: makes signed links to the service; None: it has no address for people.
+        pictures: whether messages show the curves of an incident, through such a link.
     """
 
     lang: Language = "en"
     runbook_base: str = RUNBOOK_BASE
+    links: Links | None = None
+    pictures: bool = False
 
     def alert(self, alert: Alert) -> dict[str, Any]:
         """The alert as strict JSON, with its ``runbook``."""
@@ -37,6 +42,12 @@ class Presentation:
     def runbook(self, rule: str) -> str | None:
         """Where the page of a rule is; None for rules of a rule file, which have none."""
         return f"{self.runbook_base.rstrip('/')}/{rule}.md" if rule in shipped_rules() else None
+
+    def link(self, purpose: Purpose, incident: Incident) -> str | None:
+        """A signed link to the incident's page or picture; None where there is none."""
+        if self.links is None or (purpose == "picture" and not self.pictures):
+            return None
+        return self.links.make(purpose, incident.run, incident.id)
 
 
 PLAIN = Presentation()

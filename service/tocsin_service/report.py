@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from tocsin_detectors.texts import Language, translated
 from tocsin_service.curves import Curve
 from tocsin_service.presentation import Presentation
 from tocsin_service.sparklines import sparkline
+from tocsin_service.terminal import columns, printable
 from tocsin_service.words import Words
 
 __all__ = ["incident_lines", "printable", "rule_lines", "verdict_lines"]
@@ -21,11 +21,6 @@ WIDTH = 110
 BEFORE, AFTER = 48, 24  # values before and from the onset on that a curve shows
 # What a line may break after: a word with its space, or one Chinese character with the punctuation that belongs to it.
 _PIECES = re.compile(r"[（“]*[\u3400-\u9fff][，。；：、）”！？]*\s*|[^\s\u3400-\u9fff（“]+\s*|\s+|.")
-
-
-def printable(text: object) -> str:
-    """Text without control characters: a run name must not be able to move the cursor or change colours."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(text))
 
 
 def incident_lines(
@@ -120,25 +115,21 @@ def rule_lines(rule: Rule, lang: Language = "en") -> Iterator[str]:
     ]
     for name, fact in facts:
         label = say(name)
-        yield f"{label}{' ' * (11 - _columns(label))}{fact}"
+        yield f"{label}{' ' * (11 - columns(label))}{fact}"
     yield from ("", say("Meaning"), f"  {told.meaning}", "", say("What to do"))
     yield from (f"  {number}. {remedy}" for number, remedy in enumerate(told.remedies, 1))
 
 
 def _wrapped(text: str, head: str) -> Iterator[str]:
     """Lines of at most ``WIDTH`` columns, where no word is that long; Chinese breaks between any two characters."""
-    line, used = head, _columns(head)
+    line, used = head, columns(head)
     begun = False
     for piece in _PIECES.findall(printable(text)):
-        needed = _columns(piece.rstrip())
+        needed = columns(piece.rstrip())
         if begun and used + needed > WIDTH:
             yield line.rstrip()
-            line, used = " " * _columns(head), _columns(head)
-        line, used = line + piece, used + _columns(piece)
+            line, used = " " * columns(head), columns(head)
+        line, used = line + piece, used + columns(piece)
         begun = True
     if begun:
         yield line.rstrip()
-
-
-def _columns(text: str) -> int:
-    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)

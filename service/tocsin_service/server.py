@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import logging
+import resource
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+
+from tocsin_service.certificates import Certificate, CertificateError
+from tocsin_service.connections import BoundedProtocol, Bounds, quieten
+from tocsin_service.settings import Settings
 
 __all__ = ["Server", "StartError", "address_of", "listen"]
 
@@ -19,19 +26,55 @@ class StartError(RuntimeError):
     """The process can't start; the message says why and what to do."""
 
 
-class Server:
-    """Serves ``app`` on ``listener`` until it is stopped; ``ended`` is called when it ends, for whatever reason."""
+SPARE_FILES = 200  # open files beside the connections: the store, receivers, libraries
 
-    def __init__(self, app: ASGIApp, listener: socket.socket, stop_seconds: float, ended: Callable[[], None]) -> None:
+
+class Server:
+    """Serves ``app`` on ``listener`` until it is stopped.
+
+    Args:
+        app: answers the requests.
+        listener: where they come in.
+        settings: certificate, bounds, and how long a stop may take.
+        refused: counts what is refused before it reaches ``app``, see :class:`~tocsin_service.connections.
+            BoundedProtocol`.
+        ended: called when it ends, for whatever reason.
+        bounds: what clients may do, if not what ``settings`` say.
+
+    Raises:
+        StartError: the certificate can't be used.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        listener: socket.socket,
+        settings: Settings,
+        refused: Callable[[str], None],
+        ended: Callable[[], None],
+        bounds: Bounds | None = None,
+    ) -> None:
+        self._certificate = _certificate(settings)
+        bounds = bounds or Bounds(settings.max_connections)
+        protocol: Any = partial(BoundedProtocol, bounds=bounds, refused=refused)
         config = uvicorn.Config(
             app,
+            interface="asgi3",
+            http=protocol,
             log_config=None,
             access_log=False,
             ws="none",
             lifespan="off",
             server_header=False,
-            timeout_graceful_shutdown=max(1, round(stop_seconds)),
+            proxy_headers=False,
+            timeout_graceful_shutdown=max(1, round(settings.stop_seconds)),
+            callback_notify=self._each_second,
+            timeout_notify=1,
         )
+        config.load()
+        config.ssl = None if self._certificate is None else self._certificate.context
+        quieten()
+        _allow_files(bounds.connections + SPARE_FILES)
         self._server = uvicorn.Server(config)
         self._listener, self._ended = listener, ended
         self._thread = threading.Thread(target=self._run, name="tocsin-http", daemon=True)
@@ -43,6 +86,10 @@ class Server:
     def stop(self) -> None:
         self._server.should_exit = True
         self._thread.join()
+
+    async def _each_second(self) -> None:
+        if self._certificate is not None:
+            self._certificate.refresh()
 
     def _run(self) -> None:
         try:
@@ -78,8 +125,26 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def address_of(listener: socket.socket) -> str:
-    """How this machine reaches ``listener``, e.g. ``http://127.0.0.1:8765``."""
+def address_of(listener: socket.socket, *, secure: bool = False) -> str:
+    """How this machine reaches ``listener``, e.g. ``http://127.0.0.1:8765``; ``secure``: by https."""
     host, port = listener.getsockname()[:2]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not listened on
-    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+    scheme = "https" if secure else "http"
+    return f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"
+
+
+def _certificate(settings: Settings) -> Certificate | None:
+    if settings.tls_cert_file is None or settings.tls_key_file is None:
+        return None
+    try:
+        return Certificate(settings.tls_cert_file, settings.tls_key_file)
+    except CertificateError as error:
+        raise StartError(f"tls_cert_file, tls_key_file: {error}") from None
+
+
+def _allow_files(wanted: int) -> None:
+    """Raises this process's limit of open files, which is often low by default, as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

@@ -5,29 +5,18 @@ Defaults, then a TOML file, then the environment (``TOCSIN_PORT=8765``), then co
 
 from __future__ import annotations
 
-import ipaddress
-import math
 import os
-import re
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Literal
 
-from tocsin_detectors.texts import LANGUAGES, Language
+from tocsin_detectors.texts import Language
 from tocsin_service.presentation import RUNBOOK_BASE
+from tocsin_service.settings_checks import SettingsError, check, check_number, is_loopback
+from tocsin_service.settings_sources import PREFIX, SECRET_FILES, Kind, gather, resolve_secrets
 
 __all__ = ["Settings", "SettingsError", "is_loopback", "load"]
-
-PREFIX = "TOCSIN_"
-# A trainer's shell may hold the client's own variables beside the service's: they are not typing errors of ours.
-CLIENT_VARIABLES = frozenset({"url", "run", "disabled", "debug", "exit_timeout", "spool", "spool_bytes", "embedded"})
-
-
-class SettingsError(ValueError):
-    """A setting is unknown, malformed or unsafe. The message names the key, its source and what to write instead."""
 
 
 def _half_of_the_cores() -> int:
@@ -49,10 +38,18 @@ class Settings:
         redis_user: user of Redis's access control.
         redis_password: its password; replaces one in the address. Secret.
         redis_ca_file: certificates to trust for rediss://; None: those of the system.
-        tokens: bearer tokens that clients may use; empty means no token is asked for. Secret.
+        tokens: bearer tokens that clients may use, each as a line of a token file (:func:`~tocsin_service.tokens.
+            parse_tokens`); empty means no token is asked for. Secret.
         slack_webhook: incoming-webhook address of Slack; None turns Slack off. Secret.
         webhook: address of a program that takes incidents as JSON; None turns it off. Secret.
         webhook_secret: key with which the JSON is signed; None: unsigned. Secret.
+        slack_token: token of a Slack app, instead of a webhook: then updates answer the first message. Secret.
+        slack_channel: where it writes: a channel's id.
+        alertmanager: address of an Alertmanager to push to; None turns it off. Secret, as it may hold a password.
+        receivers: path of a file with more receivers, and routes to them; None: all receivers are told of everything.
+        public_url: where people reach the service; with ``link_secret`` messages have links to pages of it.
+        link_secret: key of the signatures of those links. Secret.
+        pictures: whether messages show the curves of an incident where a receiver can show a picture.
         rules: path of a rule file, read at the start; None: the shipped rules as they are.
         lang: language of messages: "en" or "zh".
         runbook_base: where the runbook pages are: a path, or an http(s) address, which makes them links.
@@ -72,6 +69,11 @@ class Settings:
         tensor_dir: directory whose safetensors files may be named instead of sent; None: no file may be.
         tensor_device: where tensors are computed: "auto" (CUDA if there is one), "cpu", "cuda" or "cuda:N".
         tensor_threads: threads of the CPU for it.
+        tls_cert_file, tls_key_file: certificate chain and key (PEM) for https; None: plain http.
+        max_connections: most connections at a time; another is refused with 503.
+        max_run_rate: most requests a second that write to one run, in the long run; 0: no bound.
+        max_token_rate: most requests a second with one token, in the long run; 0: no bound.
+        secret_files: where secrets were read from, by key without "_file", for parts that read them again later.
     """
 
     host: str = "127.0.0.1"
@@ -86,6 +88,19 @@ class Settings:
     slack_webhook: str | None = field(default=None, repr=False)
     webhook: str | None = field(default=None, repr=False)
     webhook_secret: str | None = field(default=None, repr=False)
+    slack_token: str | None = field(default=None, repr=False)
+    slack_channel: str | None = None
+    alertmanager: str | None = field(default=None, repr=False)
+    receivers: Path | None = None
+    public_url: str | None = None
+    link_secret: str | None = field(default=None, repr=False)
+    pictures: bool = False
+    tls_cert_file: Path | None = None
+    tls_key_file: Path | None = None
+    max_connections: int = 1_000
+    max_run_rate: float = 500.0
+    max_token_rate: float = 5_000.0
+    secret_files: Mapping[str, Path] = field(default_factory=dict, repr=False, hash=False)
     rules: Path | None = None
     lang: Language = "en"
     runbook_base: str = RUNBOOK_BASE
@@ -107,56 +122,22 @@ class Settings:
     tensor_threads: int = field(default_factory=_half_of_the_cores)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65_535:
-            raise SettingsError(f"port: {self.port} is no TCP port; choose 0 (any free port) to 65535")
-        if self.sync not in {"normal", "full"}:
-            raise SettingsError('sync: choose "normal" or "full"')
-        if self.lang not in LANGUAGES:
-            raise SettingsError(f"lang: choose {' or '.join(LANGUAGES)}")
-        base = self.runbook_base
-        if len(base) > 200 or not base.isprintable() or any(char in base for char in ' <>|"`\\'):
-            raise SettingsError(
-                "runbook_base: write a path or address of at most 200 characters, without spaces or quotes"
-            )
-        for name in _NUMBERS:
-            value, least = getattr(self, name), "0 or more" if name in _MAY_BE_ZERO else "more than 0"
-            if not 0 <= value < math.inf or (value == 0 and name not in _MAY_BE_ZERO):
-                raise SettingsError(f"{name}: must be {least}, and finite")
-        if any(
-            not token.isascii() or not token.isprintable() or " " in token or len(token) < 8 for token in self.tokens
-        ):
-            raise SettingsError("token: needs at least 8 printable ASCII characters and no spaces")
-        for name in ("slack_webhook", "webhook"):
-            if (address := getattr(self, name)) is not None:
-                _check_webhook(name, address)
-        _check_store(self)
-        _check_tensors(self)
-        if not self.tokens and not is_loopback(self.host):
-            raise SettingsError(
-                f"host: {self.host} can be reached from other machines and no token is set; "
-                f"set token_file (or {PREFIX}TOKEN), or listen on 127.0.0.1"
-            )
+        for name, kind in _KINDS.items():
+            if kind is int or kind is float:
+                check_number(name, getattr(self, name))
+        check(self)
 
 
-_INTEGERS = frozenset(
-    {
-        "port",
-        "max_body_bytes",
-        "max_decoded_bytes",
-        "max_metrics",
-        "max_batch",
-        "max_runs",
-        "max_engines",
-        "max_exported_runs",
-    }
-) | {"keep_entries", "max_tensor_bytes", "tensor_queue", "tensor_queue_bytes", "tensor_threads"}
-_NUMBERS = _INTEGERS | {"stop_seconds", "keep_days"}
-_MAY_BE_ZERO = frozenset({"port", "keep_entries", "keep_days"})
-# Secrets that may also stand in a file, which the key with "_file" behind it names.
-_SECRETS = ("token", "slack_webhook", "webhook", "webhook_secret", "redis_password")
-_SECRET_FILES = frozenset(f"{name}_file" for name in _SECRETS)
+def _kind(annotation: str) -> Kind:
+    """What an operator writes for a field: a number, a switch, a path or a text."""
+    return {"int": int, "float": float, "bool": bool, "Path": Path}.get(annotation.removesuffix(" | None"), str)
+
+
 # Keys that an operator writes.
-_KEYS = frozenset({one.name for one in fields(Settings)} - {"tokens"} | {"token"} | _SECRET_FILES)
+_KINDS: dict[str, Kind] = {
+    one.name: _kind(str(one.type)) for one in fields(Settings) if one.name not in {"tokens", "secret_files"}
+} | {"token": str, **dict.fromkeys(SECRET_FILES, Path)}
+_KEYS = frozenset(_KINDS)
 
 
 def load(
@@ -178,138 +159,4 @@ def load(
     given = {key: value for key, value in (flags or {}).items() if value is not None}
     variables = os.environ if environ is None else environ
     file = config or variables.get(f"{PREFIX}CONFIG")
-    merged: dict[str, Any] = {}
-    for key, value, source in (
-        *_from_file(Path(file) if file else None),
-        *_from_environment(variables),
-        *((key, value, f"flag --{key.replace('_', '-')}") for key, value in given.items()),
-    ):
-        if key not in _KEYS:
-            raise SettingsError(f"{source}: unknown setting {key!r}; known are {', '.join(sorted(_KEYS))}")
-        _supersede(merged, key)
-        merged[key] = _parse(key, value, source)
-    return Settings(**_resolve_secrets(merged))
-
-
-def _from_file(path: Path | None) -> Iterator[tuple[str, object, str]]:
-    if path is None:
-        return
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"config file {path}: can't be read: {error.strerror}") from None
-    except ValueError as error:  # also text that is not UTF-8
-        raise SettingsError(f"config file {path}: is not valid TOML: {error}") from None
-    for key, value in data.items():
-        yield key, value, f"config file {path}"
-
-
-def _from_environment(variables: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
-    for name, value in sorted(variables.items()):
-        key = name.removeprefix(PREFIX).lower()
-        if name.startswith(PREFIX) and key != "config" and key not in CLIENT_VARIABLES:
-            yield key, value, f"environment variable {name}"
-
-
-def _supersede(merged: dict[str, Any], key: str) -> None:
-    """A secret given in one form by a stronger source replaces its other form of a weaker one."""
-    for name in _SECRETS:
-        if key in {name, f"{name}_file"}:
-            merged.pop(name, None)
-            merged.pop(f"{name}_file", None)
-
-
-def _parse(key: str, value: object, source: str) -> object:
-    if key in _NUMBERS:
-        return _parse_number(key, value, source)
-    if not isinstance(value, (str, Path)) or not str(value).strip():
-        raise SettingsError(f"{source}: {key} must be a text that is not empty")
-    text = str(value).strip()
-    return Path(text) if key in {"db", "rules", "tensor_dir", "redis_ca_file"} | _SECRET_FILES else text
-
-
-def _parse_number(key: str, value: object, source: str) -> int | float:
-    kind = int if key in _INTEGERS else float
-    wanted = "a whole number" if kind is int else "a number"
-    problem = SettingsError(f"{source}: {key} must be {wanted}, not {value!r}")
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise problem
-    if isinstance(value, float) and kind is int:
-        raise problem
-    try:
-        return kind(value)
-    except ValueError:
-        raise problem from None
-
-
-def _resolve_secrets(merged: dict[str, Any]) -> dict[str, Any]:
-    for name in _SECRETS:
-        path = merged.pop(f"{name}_file", None)
-        if path is not None:
-            secret = _read_secret(path, f"{name}_file")
-            merged[name] = tuple(secret.split()) if name == "token" else secret
-    token = merged.pop("token", None)
-    if token is not None:
-        merged["tokens"] = (token,) if isinstance(token, str) else token
-    return merged
-
-
-def _read_secret(path: Path, key: str) -> str:
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{key}: {path} can't be read: {type(error).__name__}") from None
-    if not text:
-        raise SettingsError(f"{key}: {path} is empty")
-    return text
-
-
-def _check_webhook(name: str, address: str) -> None:
-    # The address is the secret: no message may repeat it.
-    try:
-        parts = urlsplit(address)
-        host = parts.hostname
-        _ = parts.port  # raises on a port that is none
-    except ValueError:
-        host = None
-    if host is None or any(not char.isprintable() or char == " " for char in address):
-        raise SettingsError(f"{name}: is no address; write one such as https://hooks.slack.com/services/...")
-    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
-        raise SettingsError(f"{name}: must begin with https:// (http:// only for a receiver on this machine)")
-
-
-def _check_store(settings: Settings) -> None:
-    address = settings.store
-    if address is None:
-        if settings.redis_user or settings.redis_password or settings.redis_ca_file:
-            raise SettingsError("redis_user, redis_password, redis_ca_file: are for a Redis; set store to its address")
-        return
-    # It may hold a password: no message may repeat it.
-    try:
-        parts = urlsplit(address)
-        _ = parts.port  # raises on a port that is none
-    except ValueError:
-        parts = urlsplit("")
-    if not (parts.hostname if parts.scheme in {"redis", "rediss"} else parts.scheme == "unix" and parts.path):
-        raise SettingsError("store: is no address of a Redis; write redis://HOST:PORT/DB, rediss://... or unix:///PATH")
-    if settings.redis_ca_file is not None and parts.scheme != "rediss":
-        raise SettingsError(
-            "redis_ca_file: certificates are for an encrypted connection; let store begin with rediss://"
-        )
-
-
-def _check_tensors(settings: Settings) -> None:
-    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", settings.tensor_device):
-        raise SettingsError('tensor_device: choose "auto", "cpu", "cuda" or "cuda:N"')
-    if settings.tensor_queue_bytes < settings.max_tensor_bytes:
-        raise SettingsError("tensor_queue_bytes: must be at least max_tensor_bytes, or the largest body never fits")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach ``host``: "localhost" or a loopback address, with or without brackets."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    return Settings(**resolve_secrets(gather(_KINDS, given, Path(file) if file else None, variables)))

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from fnmatch import fnmatchcase
-from typing import Any
+from fnmatch import translate
+from functools import lru_cache
+from typing import Any, Literal
 
 from tocsin_detectors.alerts import Severity
 
-__all__ = ["Matchers", "Silence", "expired", "find", "silence_from_json", "silence_to_json"]
+__all__ = [
+    "MOST_KEPT",
+    "MOST_SILENCES",
+    "Matchers",
+    "Silence",
+    "expired",
+    "find",
+    "silence_from_json",
+    "silence_to_json",
+    "superfluous",
+]
+
+MOST_SILENCES = 1000  # that are not over
+MOST_KEPT = 2 * MOST_SILENCES  # with those that are
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +49,23 @@ class Matchers:
         """Whether an alert or incident of this run, rule and severity is meant."""
         return (
             self.severity in {None, severity}
-            and fnmatchcase(rule, self.rule)
-            and fnmatchcase(run, self.run)
-            and all(name in labels and fnmatchcase(labels[name], pattern) for name, pattern in self.labels.items())
+            and _fits(self.rule, rule)
+            and self.match_run(run)
+            and all(name in labels and _fits(pattern, labels[name]) for name, pattern in self.labels.items())
         )
+
+    def match_run(self, run: str) -> bool:
+        """Whether this run may be meant, if rule, severity and labels fit too."""
+        return _fits(self.run, run)
+
+
+def _fits(pattern: str, text: str) -> bool:
+    return pattern == "*" or _compiled(pattern).match(text) is not None
+
+
+@lru_cache(maxsize=4 * MOST_SILENCES)  # the library's own memory is smaller than what is matched again and again
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(translate(pattern))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +91,12 @@ class Silence:
         """Whether it counts at ``now``."""
         return self.starts <= now < self.ends
 
+    def state(self, now: float) -> Literal["pending", "active", "expired"]:
+        """Whether it has yet to begin, counts, or is over."""
+        if now >= self.ends:
+            return "expired"
+        return "active" if now >= self.starts else "pending"
+
 
 def find(
     silences: Iterable[Silence], now: float, *, run: str, rule: str, severity: Severity, labels: Mapping[str, str]
@@ -75,6 +109,11 @@ def find(
 def expired(silence: Silence, now: float) -> Silence:
     """The silence, over at ``now`` at the latest."""
     return replace(silence, ends=min(silence.ends, now))
+
+
+def superfluous(silences: Iterable[Silence]) -> list[Silence]:
+    """Those beyond the most that are kept: that end first."""
+    return sorted(silences, key=lambda one: (-one.ends, one.id))[MOST_KEPT:]
 
 
 def silence_to_json(silence: Silence) -> dict[str, Any]:

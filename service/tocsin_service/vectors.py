@@ -72,6 +72,8 @@ def read(value: Any, now: float, check: Check, *, keyed: bool = True) -> Record 
         return None
     for name in value.keys() - FIELDS:
         check.add(shorten(name), f"is no field of a vector; the fields are {', '.join(sorted(FIELDS))}")
+        if check.full:
+            return None
     step, time, attempt, sequence = (value.get(name) for name in ("step", "time", "attempt", "sequence"))
     if not is_integer(step):
         check.add("step", f"is {_shown(value, 'step')}; send a whole number from 0 to {LARGEST_INTEGER}")

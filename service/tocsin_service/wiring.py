@@ -42,6 +42,7 @@ class Wired:
         judging: what judges runs in this process, None if that is the task of others.
         store_name: where its store is, without secrets.
         wait_idle: waits until everything acknowledged so far is judged; False if so many seconds didn't do.
+        refused: counts a request that is refused before it reaches ``app``, by the limit that it broke.
     """
 
     app: ASGIApp
@@ -49,6 +50,7 @@ class Wired:
     judging: Judging | None
     store_name: str
     wait_idle: Callable[[float], bool]
+    refused: Callable[[str], None]
 
 
 # Starts the parts; the stack stops them again, in reverse order. Raises StoreRefused or StartError.
@@ -78,25 +80,37 @@ def work(settings: Settings, rules: RuleSet | None, clock: Callable[[], float], 
     judging = Judging(settings, store, exposition, rules, clock, nudges)
     judging.start(stack)
     context = Context(settings, store, exposition, judging.worker.wake, clock, judging.trouble)
-    return Wired(create_probes(context), store, judging, str(_address(settings)), judging.worker.wait_idle)
+    app, name = create_probes(context), str(_address(settings))
+    return Wired(app, store, judging, name, judging.worker.wait_idle, exposition.count_limited)
 
 
 def _embedded(settings: Settings, rules: RuleSet | None, clock: Callable[[], float], stack: ExitStack) -> Wired:
     store = SqliteStore(settings.db, max_runs=settings.max_runs, sync=settings.sync)
     stack.callback(store.close)
-    exposition = Exposition(store, settings.max_exported_runs)
+    exposition = Exposition(store, settings.max_exported_runs, clock)
     judging = Judging(settings, store, exposition, rules, clock)
     judging.start(stack)
     worker = judging.worker
     tensors = TensorWorker(settings)
     stack.callback(tensors.stop)
-    context = Context(settings, store, exposition, worker.wake, clock, judging.trouble, tensors=tensors)
-    return Wired(create_app(context), store, judging, str(settings.db), worker.wait_idle)
+    context = Context(
+        settings,
+        store,
+        exposition,
+        worker.wake,
+        clock,
+        judging.trouble,
+        tensors=tensors,
+        notified=judging.notified,
+    )
+    stack.callback(context.pictures.stop)
+    app, name = create_app(context), str(settings.db)
+    return Wired(app, store, judging, name, worker.wait_idle, exposition.count_limited)
 
 
 def _web(settings: Settings, _rules: RuleSet | None, clock: Callable[[], float], stack: ExitStack) -> Wired:
     store, client = _open(settings, stack)
-    exposition = Exposition(store, settings.max_exported_runs)
+    exposition = Exposition(store, settings.max_exported_runs, clock)
     exposition.register(CrewCollector(client, lambda: range(PARTITIONS)))
     tensors = TensorWorker(settings)
     stack.callback(tensors.stop)
@@ -110,7 +124,9 @@ def _web(settings: Settings, _rules: RuleSet | None, clock: Callable[[], float],
         warning=partial(_missing_workers, client),
         tensors=tensors,
     )
-    return Wired(create_app(context), store, None, str(_address(settings)), partial(_wait_for_workers, store))
+    stack.callback(context.pictures.stop)
+    app, name = create_app(context), str(_address(settings))
+    return Wired(app, store, None, name, partial(_wait_for_workers, store), exposition.count_limited)
 
 
 def _open(settings: Settings, stack: ExitStack) -> tuple[RedisStore, Redis]:

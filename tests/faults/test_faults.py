@@ -18,6 +18,7 @@ import httpx2
 import pytest
 from tests.conftest import recordings
 from tests.faults.fleet import Job, Receiver, Storm, Tocsin, eventually
+from tests.receiver_files import unpaced
 
 from tocsin_detectors.alerts import AlertEvent, Severity, alert_to_json, incident_to_json
 from tocsin_detectors.engine import Engine
@@ -111,16 +112,17 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def embedded(tmp_path: Path, receiver: Receiver) -> Iterator[Stage]:
-    service = Tocsin(("serve",), {"db": str(tmp_path / "tocsin.db"), "webhook": receiver.url})
+    receivers = str(unpaced(tmp_path, "webhook", receiver.url))
+    service = Tocsin(("serve",), {"db": str(tmp_path / "tocsin.db"), "receivers": receivers})
     service.start()
     yield Stage(service.url, [(True, service.url), (False, service.url)], [(service, 1)])
     service.kill()
 
 
 @pytest.fixture
-def shared(make_redis: Callable[..., Any], receiver: Receiver) -> Iterator[Stage]:
+def shared(make_redis: Callable[..., Any], receiver: Receiver, tmp_path: Path) -> Iterator[Stage]:
     redis = make_redis("--appendonly", "yes", "--appendfsync", "always")
-    settings = {"store": redis.url, "webhook": receiver.url}
+    settings = {"store": redis.url, "receivers": str(unpaced(tmp_path, "webhook", receiver.url))}
     webs = [Tocsin(("serve",), settings) for _ in range(2)]
     workers = [Tocsin(("worker",), settings) for _ in range(2)]
     with ExitStack() as stack:
@@ -181,7 +183,8 @@ def check(api: httpx2.Client, run: Run, receiver: Receiver) -> None:
 
 
 def without_links(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "runbook"}
+    """The row as the engine knows it: without what the service has to say of it."""
+    return {name: value for name, value in row.items() if name not in {"runbook", "acknowledged", "silenced"}}
 
 
 def check_messages(run: Run, incidents: dict[str, Any], receiver: Receiver) -> None:

@@ -15,11 +15,14 @@ from tocsin_detectors.alerts import (
     Incident,
     IncidentEvent,
     Severity,
+    State,
     Transition,
 )
 from tocsin_detectors.entries import StepVector
+from tocsin_service.acknowledgements import Acknowledgement
+from tocsin_service.audit import Act
 from tocsin_service.silences import Matchers, Silence
-from tocsin_service.store import Appended, Commit, Notification, Record, RunSummary, Store
+from tocsin_service.store import Appended, Claim, Commit, Notification, Record, RunSummary, Store, Told
 
 OpenStore: TypeAlias = Callable[[], Store]  # opens the store of a test; again, if it has been closed
 
@@ -57,6 +60,9 @@ INCIDENT = Incident(
     remedies=("stop",),
 )
 
+TOLD = Told("non_finite", Severity.WARNING, State.FIRING, NOW)
+ACKNOWLEDGEMENT = Acknowledgement("r", "i1", "me", "I look after it", NOW + 3)
+ACT = Act(NOW, "oncall", "acknowledge", "i1", {"comment": "ü", "hours": 1.5, "more": [None, {"a": True}]})
 SILENCE = Silence("s1", Matchers(run="exp-*", severity=Severity.WARNING, labels={"team": "rl"}), 5.0, 9.0, "me", "why")
 
 
@@ -89,3 +95,10 @@ def summary(store: Store, run: str = "r") -> RunSummary:
     found = store.run(run)
     assert found is not None
     return found
+
+
+def taken(store: Store, now: float = NOW, receiver: str = "slack") -> Claim:
+    """The notification that is due longest, which there has to be."""
+    claim = store.claim(receiver, now, 60)
+    assert claim is not None
+    return claim

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tocsin_service.api import body as body_module
+
 GOOD = {"step": 1, "metrics": {"loss": 0.5}}
 GZIP = {"content-encoding": "gzip"}
 
@@ -139,9 +141,71 @@ def test_too_large(make_api: Any) -> None:
 
 
 def test_too_many_vectors(make_api: Any) -> None:
-    answer = make_api(max_batch=3).post([GOOD] * 4)
+    api = make_api(max_batch=3)
+    for body in ([GOOD] * 4, json.dumps(GOOD).encode() + b"\n{}" * 10, json.dumps(GOOD).encode() + b"\n" * 10 + b"{}"):
+        answer = api.post(body)
+        assert answer.status == 413
+        assert "at most 3" in answer.json["error"]
+
+
+@pytest.mark.parametrize("what", ["lists", "objects", "numbers", "names", "lines"])
+def test_what_a_small_body_unpacks_to_is_bounded(shared_api: Any, what: str) -> None:
+    """A few kilobytes would become gigabytes of values."""
+    piece = {"lists": b"[],", "objects": b"{},", "numbers": b"1,", "names": b'"a":1,', "lines": b"{}\n"}[what]
+    body = b'{"step":1,"metrics":{}}\n' if what == "lines" else b'{"step":' if what == "names" else b"["
+    answer = shared_api.post(gzip.compress(body + piece * (20_000_000 // len(piece)) + b"1", 1), headers=GZIP)
     assert answer.status == 413
-    assert "at most 3" in answer.json["error"]
+    assert "send" in answer.json["error"]
+
+
+def test_many_unknown_fields(shared_api: Any) -> None:
+    fields = ",".join(f'"{number}":1' for number in range(100_000))
+    answer = shared_api.post(f'{{"step":1,"metrics":{{}},{fields}}}'.encode())
+    assert answer.status == 422
+    assert len(answer.json["problems"]) == 20
+
+
+@pytest.mark.parametrize("place", [b'{"step": %s}', b'{"step": 1, "metrics": {"a": %s}}', b"%s"])
+def test_any_depth(shared_api: Any, place: bytes) -> None:
+    """Also what is just shallow enough to be parsed can be told of."""
+    for depth in range(880, 1000, 4):
+        for opened, closed in ((b"[", b"]"), (b'{"a":', b"}")):
+            answer = shared_api.post(place % (opened * depth + b"1" + closed * depth))
+            assert answer.status == 422
+            assert len(answer.data) < 2000
+
+
+def test_gzip_of_many_members(shared_api: Any) -> None:
+    body = gzip.compress(json.dumps(GOOD).encode()[:-1]) + gzip.compress(b"") * 1_000 + gzip.compress(b"}")
+    assert shared_api.post(body + b"\0", headers=GZIP).status == 400
+    answer = shared_api.post(gzip.compress(b"") * 300_000, headers=GZIP)
+    assert answer.status == 400
+    assert "members" in answer.json["error"]
+
+
+def test_gzip_in_pieces(api: Any) -> None:
+    data = json.dumps({"step": 1, "metrics": {f"metric/{n}": n / 7 for n in range(2_000)}}).encode()
+    body = b"".join(gzip.compress(data[start : start + 7_000]) for start in range(0, len(data), 7_000))
+    assert api.post(body, headers=GZIP).json == {"accepted": 1, "repeated": 0}
+
+
+def test_chunks_without_end(shared_api: Any) -> None:
+    parts = urlsplit(shared_api.address)
+    chunk = b"100000\r\n" + b" " * 2**20 + b"\r\n"
+    with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
+        connection.sendall(b"POST /v1/runs/run/steps HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(65):
+            connection.sendall(chunk)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_body_that_never_ends(shared_api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_module, "READ_SECONDS", 0.3)
+    parts = urlsplit(shared_api.address)
+    for head in (b"Content-Length: 1000", b"Transfer-Encoding: chunked"):
+        with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
+            connection.sendall(b"POST /v1/runs/run/steps HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n\r\n1\r\n")
+            assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
 @pytest.mark.parametrize(

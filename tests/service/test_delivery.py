@@ -1,44 +1,51 @@
-"""Whether and why a receiver is told, and that nothing is lost or said twice on the way."""
+"""Whether, why and when a receiver is told: the decision, as tables."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
+from datetime import time
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+from tests.service.delivering import ALERT, INCIDENT
 
-from tocsin_detectors.alerts import Alert, Incident, IncidentEvent, Severity, State, Transition
-from tocsin_detectors.entries import RunConfig, StepVector
-from tocsin_service.delivery import Delivery, Failed, Reason, Result, Retry, Sent, backoff, decide
-from tocsin_service.exposition import Exposition
-from tocsin_service.store import Commit, Notification, Record, Told
-from tocsin_service.store.sqlite import SqliteStore
+from tocsin_detectors.alerts import Alert, Incident, Severity, State
+from tocsin_service.acknowledgements import Acknowledgement
+from tocsin_service.delivery import News, Reason
+from tocsin_service.delivery.decision import Nothing, Tell, Wait, Why, backoff, decide
+from tocsin_service.delivery.muting import silent_until
+from tocsin_service.delivery.policy import Policy
+from tocsin_service.delivery.quiet import QuietHours
+from tocsin_service.silences import Matchers, Silence
+from tocsin_service.store import Claim, Told
 
-INCIDENT = Incident(
-    id="i1",
-    run="run",
-    attempt=0,
-    rule="kl_jump",
-    title="t",
-    severity=Severity.WARNING,
-    onset_step=2,
-    first_sign="a1",
-    last_good_step=1,
-    members=("a1",),
-    meaning="m",
-    remedies=(),
-)
 W, C, I = Severity.WARNING, Severity.CRITICAL, Severity.INFO  # noqa: E741 - short names make the table readable
 F, R = State.FIRING, State.RESOLVED
+NOW = 1000.0
+SEEN = Acknowledgement("run", "i1", "ada", "mine", 900.0)
+ALWAYS_QUIET = Policy(quiet=(QuietHours(time(0), time(0), ZoneInfo("UTC")),))  # NOW is 16 minutes after midnight
+HOURLY = Policy(remind_seconds=3600.0)
+MIRROR = Policy(mirrors=True, remind_seconds=1.0)
+
+
+def claim(told: Any, now: Any, *, seen: bool = False, told_at: float = 0.0) -> Claim:
+    """(rule, severity, state): what the receiver knows, what is true; ``seen``: somebody has acknowledged it."""
+    rule, severity, state = now
+    return Claim(
+        receiver="chat",
+        incident_id="i1",
+        news=1,
+        tries=0,
+        told=None if told is None else Told(*told[:3], time=told_at, acknowledged="seen" in told),
+        incident=replace(INCIDENT, rule=rule, severity=severity, state=state),
+        acknowledged=SEEN if seen else None,
+    )
 
 
 @pytest.mark.parametrize(
     ("told", "now", "reason"),
     [
-        # (rule, severity, state): what the receiver knows, what is true
         (None, ("kl", W, F), Reason.OPENED),
         (None, ("kl", C, F), Reason.OPENED),
         (None, ("kl", I, F), None),
@@ -56,190 +63,187 @@ F, R = State.FIRING, State.RESOLVED
         (("kl", C, R), ("kl", C, R), None),
     ],
 )
-def test_decisions(told: Any, now: Any, reason: Reason | None) -> None:
-    rule, severity, state = now
-    incident = replace(INCIDENT, rule=rule, severity=severity, state=state)
-    assert decide(None if told is None else Told(*told, time=0.0), incident) is reason
+def test_why(told: Any, now: Any, reason: Reason | None) -> None:
+    assert decide(claim(told, now), Policy(), NOW) == (Nothing(Why.UP_TO_DATE) if reason is None else Tell(reason))
+
+
+@pytest.mark.parametrize(
+    ("told", "now", "reason"),
+    [
+        (None, ("kl", C, F), Reason.OPENED),  # the message says who looks after it
+        (("kl", C, F), ("kl", C, F), Reason.ACKNOWLEDGED),
+        (("kl", W, F), ("kl", W, F), Reason.ACKNOWLEDGED),
+        (("kl", C, F, "seen"), ("kl", C, F), None),
+        (("kl", W, F, "seen"), ("kl", C, F), Reason.ESCALATED),  # getting worse is told all the same
+        (("kl", W, F), ("kl", C, F), Reason.ESCALATED),
+        (("kl", C, F), ("kl", C, R), Reason.RESOLVED),
+        (("kl", C, R), ("kl", C, R), None),  # nobody has to look after it any more
+        (("kl", W, F), ("kl", W, R), None),
+    ],
+)
+def test_somebody_looks_after_it(told: Any, now: Any, reason: Reason | None) -> None:
+    decision = decide(claim(told, now, seen=True), HOURLY, NOW + 9e9)  # nobody is reminded then
+    assert decision == (Nothing(Why.UP_TO_DATE) if reason is None else Tell(reason))
+
+
+@pytest.mark.parametrize(
+    ("told", "now", "after", "decision"),
+    [
+        (("kl", C, F), ("kl", C, F), 3599.0, Wait(NOW + 3600, Why.REMINDER)),
+        (("kl", C, F), ("kl", C, F), 3600.0, Tell(Reason.REMINDED)),
+        (("kl", C, F), ("model_collapse", C, F), 3600.0, Tell(Reason.ESCALATED)),
+        (("kl", W, F), ("kl", W, F), 9999.0, Nothing(Why.UP_TO_DATE)),
+        (("kl", C, R), ("kl", C, R), 9999.0, Nothing(Why.UP_TO_DATE)),
+        (("kl", C, F), ("kl", C, R), 9999.0, Tell(Reason.RESOLVED)),
+    ],
+)
+def test_reminders(told: Any, now: Any, after: float, decision: Any) -> None:
+    assert decide(claim(told, now, told_at=NOW), HOURLY, NOW + after) == decision
+    if decision == Tell(Reason.REMINDED):
+        assert decide(claim(told, now, told_at=NOW), Policy(), NOW + after) == Nothing(Why.UP_TO_DATE)
+        assert decide(claim(told, now, told_at=NOW), HOURLY, NOW + after, silent_until=NOW + 9e9) == Wait(
+            NOW + after + 60, Why.SILENCED
+        )
+
+
+@pytest.mark.parametrize(
+    ("told", "now", "decision"),
+    [
+        (None, ("kl", W, F), Wait(NOW + 60, Why.SILENCED)),
+        (None, ("kl", C, F), Wait(NOW + 60, Why.SILENCED)),
+        (None, ("kl", C, R), Nothing(Why.SILENCED)),  # it came and went in silence
+        (("kl", C, F), ("kl", C, R), Wait(NOW + 60, Why.SILENCED)),
+        (("kl", W, F), ("kl", C, F), Wait(NOW + 60, Why.SILENCED)),
+        (("kl", W, F), ("kl", W, F), Nothing(Why.UP_TO_DATE)),
+    ],
+)
+def test_silenced(told: Any, now: Any, decision: Any) -> None:
+    assert decide(claim(told, now), Policy(), NOW, silent_until=NOW + 3600) == decision
+
+
+def test_the_end_of_a_silence_is_not_missed() -> None:
+    assert decide(claim(None, ("kl", C, F)), Policy(), NOW, silent_until=NOW + 5) == Wait(NOW + 5, Why.SILENCED)
+
+
+@pytest.mark.parametrize(
+    ("told", "now", "decision"),
+    [
+        (None, ("kl", W, F), Wait(NOW + 600, Why.QUIET_HOURS)),
+        (None, ("kl", C, F), Tell(Reason.OPENED)),
+        (("kl", W, F), ("kl", C, F), Tell(Reason.ESCALATED)),
+        (("kl", C, F), ("kl", C, R), Tell(Reason.RESOLVED)),
+        (("kl", W, F), ("kl", W, F), Nothing(Why.UP_TO_DATE)),
+        (None, ("kl", W, R), Nothing(Why.UP_TO_DATE)),
+    ],
+)
+def test_quiet_hours(told: Any, now: Any, decision: Any) -> None:
+    assert decide(claim(told, now), ALWAYS_QUIET, NOW) == decision
+
+
+def test_news_of_a_warning_wait_for_the_end_of_the_quiet_hours() -> None:
+    morning = 86_400.0 - 5
+    ack = claim(("kl", W, F), ("kl", W, F), seen=True)
+    assert decide(ack, ALWAYS_QUIET, morning) == Wait(86_400.0, Why.QUIET_HOURS)
+
+
+@pytest.mark.parametrize(
+    ("told", "now", "decision"),
+    [
+        (None, ("kl", C, F), Nothing(Why.ROUTED_ELSEWHERE)),
+        # Who was told of it hears how it goes on.
+        (("kl", W, F), ("kl", C, F), Tell(Reason.ESCALATED)),
+        (("kl", C, F), ("kl", C, R), Tell(Reason.RESOLVED)),
+    ],
+)
+def test_for_others(told: Any, now: Any, decision: Any) -> None:
+    assert decide(claim(told, now), Policy(), NOW, routed=False) == decision
+
+
+@pytest.mark.parametrize("told", [None, ("kl", W, F), ("kl", W, R), ("kl", C, F, "seen")])
+@pytest.mark.parametrize("now", [("kl", W, F), ("kl", W, R), ("kl", C, F), ("kl", C, R)])
+def test_a_mirror_hears_of_every_change(told: Any, now: Any) -> None:
+    assert decide(claim(told, now, seen=True), MIRROR, NOW) == Tell(Reason.CHANGED)
+    assert isinstance(decide(claim(told, now), MIRROR, NOW, silent_until=NOW + 1), Wait | Nothing)
+
+
+def test_a_mirror_hears_no_info_and_obeys_routes() -> None:
+    assert decide(claim(None, ("kl", I, F)), MIRROR, NOW) == Nothing(Why.UP_TO_DATE)
+    assert decide(claim(None, ("kl", C, F)), MIRROR, NOW, routed=False) == Nothing(Why.ROUTED_ELSEWHERE)
+
+
+def test_what_a_new_fold_removed() -> None:
+    gone = replace(claim(None, ("kl", C, F)), incident=None)
+    assert decide(gone, Policy(), NOW) == Nothing(Why.GONE)
 
 
 def test_backoff_grows_and_is_bounded() -> None:
     assert [backoff(tries) for tries in (1, 2, 3, 20, 5000)] == [1, 2, 4, 300, 300]
 
 
-@dataclass
-class Recorder:
-    """A receiver that keeps what it is told and answers from a script."""
+def test_each_reminder_has_an_id_of_its_own() -> None:
+    def id_of(reason: Reason, told_at: float | None) -> str:
+        return News(reason, INCIDENT, told_at=told_at).id
 
-    name: str = "recorder"
-    script: list[Result | Exception] = field(default_factory=list)
-    calls: list[tuple[Reason, Incident]] = field(default_factory=list)
-    told: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    closed: bool = False
-
-    def send(self, reason: Reason, incident: Incident, alerts: Sequence[Alert], config: RunConfig) -> Result:
-        assert isinstance(alerts, tuple)
-        assert isinstance(config, RunConfig)
-        self.calls.append((reason, incident))
-        result = self.script.pop(0) if self.script else Sent()
-        self.told.release()
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    def close(self) -> None:
-        self.closed = True
-
-    def wait(self) -> None:
-        assert self.told.acquire(timeout=30)
+    assert id_of(Reason.REMINDED, 1.0) == id_of(Reason.REMINDED, 1.0) != id_of(Reason.REMINDED, 2.0)
+    assert id_of(Reason.OPENED, None) == id_of(Reason.OPENED, 1.0)
 
 
-@dataclass
-class Stage:
-    """A store with one run, and a clock that moves by hand."""
-
-    store: SqliteStore
-    exposition: Exposition
-    now: float = 1000.0
-    position: int = 0
-
-    def say(self, transition: Transition = Transition.FIRED, **changes: Any) -> None:
-        incident = replace(INCIDENT, **changes)
-        event = IncidentEvent(transition, incident, self.position)
-        self.store.append("run", [Record(StepVector(self.position, {}))], self.now).result(30)
-        wishes = [Notification(name, incident.id, event.id) for name in ("recorder", "other")]
-        assert self.store.commit(
-            "run", Commit(self.position, self.position + 1, "v", self.now, [event], notifications=wishes)
-        )
-        self.position += 1
-
-    def serve(self, receiver: Recorder) -> None:
-        """Tells the receiver everything that is due now."""
-        delivery = Delivery(self.store, receiver, self.exposition, lambda: self.now)
-        delivery._send_due()
-        receiver.close()
+# Silences.
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    store = SqliteStore(tmp_path / "tocsin.db")
-    yield Stage(store, Exposition(store))
-    store.close()
+def member(rule: str, severity: Severity = W, state: State = F) -> Alert:
+    return replace(ALERT, id=f"a-{rule}", rule=rule, severity=severity, state=state)
 
 
-def reasons(receiver: Recorder) -> list[Reason]:
-    return [reason for reason, _ in receiver.calls]
+def incident(rule: str, severity: Severity = W, state: State = F) -> Incident:
+    return replace(INCIDENT, rule=rule, severity=severity, state=state)
 
 
-def test_the_life_of_an_incident(stage: Stage) -> None:
-    receiver = Recorder()
-    for transition, changes in (
-        (Transition.FIRED, {}),
-        (Transition.GREW, {"members": ("a1", "a2")}),
-        (Transition.ESCALATED, {"severity": C, "rule": "model_collapse"}),
-        (Transition.GREW, {"severity": C, "rule": "model_collapse", "members": ("a1", "a2", "a3")}),
-        (Transition.RESOLVED, {"severity": C, "rule": "model_collapse", "state": R}),
-    ):
-        stage.say(transition, **changes)
-        stage.serve(receiver)
-    assert reasons(receiver) == [Reason.OPENED, Reason.ESCALATED, Reason.RESOLVED]
-    assert stage.store.next_due("recorder") is None
+ENTROPY = member("entropy_collapse", C)
+KL = member("kl_jump")
 
 
-def test_news_while_it_waited_are_one_message_of_what_is_true_now(stage: Stage) -> None:
-    receiver = Recorder()
-    stage.say()
-    stage.say(Transition.ESCALATED, severity=C)
-    stage.serve(receiver)
-    assert [(reason, incident.severity) for reason, incident in receiver.calls] == [(Reason.OPENED, C)]
+@pytest.mark.parametrize(
+    ("of", "members", "silenced", "silent"),
+    [
+        (incident("kl_jump"), [KL], [{}], True),
+        (incident("kl_jump"), [KL], [], False),
+        (incident("kl_jump"), [KL], [{"rule": "kl_*"}], True),
+        (incident("kl_jump"), [KL], [{"rule": "entropy_*"}], False),
+        (incident("kl_jump"), [KL], [{"run": "run"}], True),
+        (incident("kl_jump"), [KL], [{"run": "ru"}], False),
+        (incident("kl_jump"), [KL], [{"labels": {"team": "rl*"}}], True),
+        (incident("kl_jump"), [KL], [{"labels": {"team": "x"}}], False),
+        (incident("kl_jump"), [KL], [{"severity": W}], True),
+        (incident("kl_jump"), [KL], [{"severity": C}], False),
+        # A silence of one rule doesn't hide what another found.
+        (incident("entropy_collapse", C), [KL, ENTROPY], [{"rule": "kl_jump"}], False),
+        (incident("entropy_collapse", C), [KL, ENTROPY], [{"rule": "entropy_collapse"}], False),
+        (incident("entropy_collapse", C), [KL, ENTROPY], [{"rule": "kl_jump"}, {"rule": "entropy_*"}], True),
+        (incident("entropy_collapse", C), [KL, ENTROPY], [{"severity": W}], False),
+        # What doesn't fire any more, or was never urgent, is no reason to tell.
+        (incident("entropy_collapse", C), [replace(KL, state=R), ENTROPY], [{"rule": "entropy_*"}], True),
+        (incident("kl_jump"), [KL, member("gap", I)], [{"rule": "kl_jump"}], True),
+        (incident("kl_jump", C, R), [replace(KL, state=R), replace(ENTROPY, state=R)], [{"rule": "kl_*"}], False),
+        # A collapse has a rule of its own, and is more than its members.
+        (incident("model_collapse", C), [KL, ENTROPY], [{"rule": "kl_*"}, {"rule": "entropy_*"}], False),
+        (incident("model_collapse", C), [KL, ENTROPY], [{"rule": "model_collapse"}], True),
+        (incident("model_collapse", C), [KL, KL], [{"severity": W}], False),
+        (incident("kl_jump"), [], [{"rule": "kl_jump"}], True),  # of its members nothing is known
+    ],
+)  # fmt: skip
+def test_what_a_silence_covers(of: Incident, members: list[Alert], silenced: list[Any], silent: bool) -> None:
+    silences = [Silence(str(number), Matchers(**one), 0.0, 2000.0 + number) for number, one in enumerate(silenced)]
+    found = silent_until(silences, NOW, of, members, {"team": "rl"})
+    assert found == (2000.0 if silent else None)
 
 
-def test_tries_again_with_backoff_until_it_is_told(stage: Stage) -> None:
-    receiver = Recorder(script=[Retry("HTTP 500"), RuntimeError("https://secret"), Retry("timeout")])
-    stage.say()
-    for moment in (1000.0, 1000.9, 1001.0, 1003.0, 1006.9, 1007.0, 9999.0):
-        stage.now = moment
-        stage.serve(receiver)
-    assert len(receiver.calls) == 4  # at 1000, 1001, 1003 and 1007
-    assert stage.store.pending_notifications() == 1  # the other receiver's
+def test_a_silence_has_a_time() -> None:
+    silence = Silence("s", Matchers(), 1000.0, 2000.0)
+    ends = [silent_until([silence], now, INCIDENT, (ALERT,), {}) for now in (999.0, 1000.0, 1999.0, 2000.0)]
+    assert ends == [None, 2000.0, 2000.0, None]
 
 
-def test_a_receiver_that_asks_for_silence_gets_it(stage: Stage) -> None:
-    receiver = Recorder(script=[Retry("HTTP 429", after=60.0)])
-    stage.say()
-    stage.say(id="i2")
-    delivery = Delivery(stage.store, receiver, stage.exposition, lambda: stage.now)
-    for moment, calls in ((1000.0, 1), (1059.0, 1), (1060.0, 3)):
-        stage.now = moment
-        delivery._send_due()
-        assert len(receiver.calls) == calls
-
-
-def test_what_can_not_be_told_is_given_up_and_counted(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    receiver = Recorder(script=[Failed("HTTP 404: no_service")])
-    stage.say()
-    stage.serve(receiver)
-    stage.now += 99_999
-    stage.serve(receiver)
-    assert len(receiver.calls) == 1
-    assert "no_service" in caplog.text
-    assert 'tocsin_delivery_total{receiver="recorder",result="failed"} 1.0' in stage.exposition.render().decode()
-    stage.say(Transition.ESCALATED, severity=C)  # news are another chance
-    stage.serve(receiver)
-    assert reasons(receiver) == [Reason.OPENED, Reason.OPENED]
-
-
-def test_a_broken_receiver_delays_no_other(stage: Stage) -> None:
-    hanging, working = threading.Event(), Recorder("other")
-
-    class Hanging(Recorder):
-        def send(self, *arguments: Any) -> Result:
-            hanging.wait(30)
-            return super().send(*arguments)
-
-    broken = Hanging()
-    deliveries = [
-        Delivery(stage.store, receiver, stage.exposition, lambda: stage.now) for receiver in (broken, working)
-    ]
-    stage.say()
-    for delivery in deliveries:
-        delivery.start()
-    working.wait()
-    hanging.set()
-    broken.wait()
-    for delivery in deliveries:
-        delivery.stop(30)
-    assert broken.closed
-    assert working.closed
-
-
-def test_a_restart_in_the_middle(tmp_path: Path) -> None:
-    first = SqliteStore(tmp_path / "x.db")
-    stage = Stage(first, Exposition(first))
-    stage.say()
-    stage.serve(Recorder(script=[Retry("HTTP 503")]))
-    first.close()
-    second = SqliteStore(tmp_path / "x.db")
-    later, receiver = Stage(second, Exposition(second), now=1001.0), Recorder()
-    later.serve(receiver)
-    assert reasons(receiver) == [Reason.OPENED]
-    second.close()
-
-
-def test_a_wake_up_is_enough(stage: Stage) -> None:
-    receiver = Recorder()
-    delivery = Delivery(stage.store, receiver, stage.exposition, lambda: stage.now)
-    delivery.start()
-    stage.say()
-    delivery.wake()
-    receiver.wait()
-    delivery.stop(30)
-
-
-def test_an_incident_that_a_new_fold_removed_is_forgotten(stage: Stage) -> None:
-    receiver = Recorder()
-    stage.say()
-    version = Commit(stage.position, stage.position, "v2", stage.now, rewrite=True)
-    assert stage.store.commit("run", version)
-    stage.serve(receiver)
-    assert receiver.calls == []
-    assert stage.store.next_due("recorder") is None
+def test_of_several_silences_the_longest_counts() -> None:
+    silences = [Silence(str(end), Matchers(), 0.0, end) for end in (1500.0, 3000.0, 2000.0)]
+    assert silent_until(silences, NOW, INCIDENT, (ALERT,), {}) == 3000.0

@@ -39,7 +39,8 @@ def test_everything_that_is_promised(api: Any) -> None:
     api.post(b"[")
     found = scrape(api)
     run = labels(run="run")
-    firing = {"run": "run", "rule": "non_finite", "severity": "critical"}
+    [incident] = api.get("/v1/runs/run/incidents").json["incidents"]
+    firing = {"run": "run", "rule": "non_finite", "severity": "critical", "incident": incident["id"]}
     assert found["tocsin_alert"] == {
         labels(**firing, metric="actor/pg_loss"): 1.0,
         labels(**firing, metric="incident"): 1.0,
@@ -47,6 +48,11 @@ def test_everything_that_is_promised(api: Any) -> None:
     assert found["tocsin_run_last_step"] == {run: 2.0}
     assert found["tocsin_run_last_step_timestamp_seconds"][run] == api.get("/v1/runs/run").json["last_seen"]
     assert found["tocsin_run_step_interval_seconds"] == {run: 20.0}
+    assert found["tocsin_runs"] == {(): 1.0}
+    assert found["tocsin_runs_limit"] == {(): 10_000.0}
+    assert found["tocsin_store_used_bytes"][()] > 10_000
+    assert found["tocsin_store_free_bytes"][()] > 0
+    assert "tocsin_alert_silenced" not in found
     assert found["tocsin_ingest_vectors_total"] == {(): 3.0}
     assert found["tocsin_ingest_repeated_total"] == {(): 1.0}
     assert found["tocsin_ingest_rejected_total"] == {labels(reason="syntax"): 1.0}
@@ -110,3 +116,41 @@ def test_prometheus_own_linter_has_nothing_to_say(api: Any) -> None:
     text = api.get("/metrics").data
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
+def silence(api: Any, **matchers: Any) -> None:
+    body = {"matchers": matchers, "hours": 1, "author": "me", "comment": "why"}
+    assert api.call("POST", "/v1/silences", body).status in {200, 201}
+
+
+def test_what_is_silenced_still_fires_and_is_marked(api: Any) -> None:
+    api.call("PUT", "/v1/runs/a", {"labels": {"team": "rl"}})
+    for run in ("a", "b"):
+        post(api, range(3), run=run)
+    silence(api, rule="non_*", labels={"team": "rl"})
+    found = scrape(api)
+    assert len(found["tocsin_alert"]) == 4
+    assert found["tocsin_alert_silenced"] == {
+        key: value for key, value in found["tocsin_alert"].items() if dict(key)["run"] == "a"
+    }
+
+
+def test_a_run_that_has_ended_is_not_waited_for(api: Any) -> None:
+    waited_for = {
+        "tocsin_run_last_step_timestamp_seconds",
+        "tocsin_run_step_interval_seconds",
+        "tocsin_run_patience_seconds",
+    }
+    post(api, range(5), every=60.0)
+    found = scrape(api)
+    assert found["tocsin_run_patience_seconds"] == {labels(run="run"): 600.0}
+    assert waited_for <= found.keys()
+    api.call("PUT", "/v1/runs/run", {"finished": True})
+    assert not waited_for & scrape(api).keys()
+    assert scrape(api)["tocsin_run_last_step"] == {labels(run="run"): 4.0}
+
+
+def test_a_redis_without_a_bound_has_no_free_bytes(make_api: Any, redis_server: Any) -> None:
+    found = scrape(make_api(store=redis_server.url))
+    assert found["tocsin_store_used_bytes"][()] > 0
+    assert "tocsin_store_free_bytes" not in found

@@ -14,13 +14,13 @@ from urllib.parse import quote
 import pytest
 
 from tocsin_detectors.alerts import Alert, Evidence, Incident, Severity, State
-from tocsin_detectors.entries import RunConfig
 from tocsin_detectors.rules import shipped_rules
 from tocsin_detectors.texts import LANGUAGES, translated
 from tocsin_service import cli, report
-from tocsin_service.delivery import Reason, slack
+from tocsin_service.delivery import News, Reason, digest, plain, slack, slack_message
 from tocsin_service.presentation import RUNBOOK_BASE, Presentation
 from tocsin_service.settings import Settings, SettingsError
+from tocsin_service.terminal import columns
 from tocsin_service.words import CHINESE
 
 RULE = shipped_rules()["kl_collapse"]
@@ -86,17 +86,17 @@ def test_a_rule_of_a_rule_file_has_no_page() -> None:
     assert Presentation().alert(replace(ALERT, rule="our_own"))["runbook"] is None
     own = Presentation().incident(replace(INCIDENT, rule="our_own"))
     assert not any("Runbook" in line for line in report.incident_lines(own, {}))
-    assert "Runbook" not in text(slack.render(Reason.OPENED, replace(INCIDENT, rule="our_own"), (), RunConfig()))
+    assert "Runbook" not in text(slack_message.render(News(Reason.OPENED, replace(INCIDENT, rule="our_own"))))
 
 
 def test_a_message_in_chinese() -> None:
     shown = Presentation("zh", "https://wiki.example/r")
-    payload = slack.render(Reason.ESCALATED, INCIDENT, (ALERT,), RunConfig(), shown)
+    payload = slack_message.render(News(Reason.ESCALATED, INCIDENT, (ALERT,)), shown)
     assert payload["text"] == f"🔺 严重：恶化：{CHINESE_RULE.title} — 训练 run，第 7 步"
     told = text(payload)
     facts = (
-        "*训练* `run`，attempt 0\n*最早信号* kl_collapse，指标 `kl`\n*起始* 第 7 步\n*最后正常步* 6\n"
-        "*手册* <https://wiki.example/r/kl_collapse.md|kl_collapse>"
+        "*训练* `run`，attempt 0\n*事件* `i1`，第 0 步报出\n*最早信号* kl_collapse，指标 `kl`\n*起始* 第 7 步\n"
+        "*最后正常步* 6\n*手册* <https://wiki.example/r/kl_collapse.md|kl_collapse>"
     )
     for said in (
         facts,
@@ -106,19 +106,19 @@ def test_a_message_in_chinese() -> None:
     ):
         assert said in told
     over = replace(INCIDENT, state=State.RESOLVED, resolved_step=20, last_good_step=None)
-    payload = slack.render(Reason.RESOLVED, over, (), RunConfig(), shown)
+    payload = slack_message.render(News(Reason.RESOLVED, over), shown)
     assert "已解除：" in payload["text"]
     assert "*最后正常步* 无：从一开始就不正常\n*解除* 第 20 步" in text(payload)
 
 
 def test_the_receiver_speaks_as_it_is_set(hook: Any) -> None:
     receiver = slack.Slack(hook.address, Presentation("zh"))
-    receiver.send(Reason.OPENED, INCIDENT, (ALERT,), RunConfig())
+    receiver.tell(News(Reason.OPENED, INCIDENT, (ALERT,)))
     receiver.close()
     assert CHINESE_RULE.title in hook.next()["text"]
 
 
-@pytest.mark.parametrize("module", [report, slack])
+@pytest.mark.parametrize("module", [report, digest, plain, slack_message])
 def test_every_phrase_has_its_chinese(module: Any) -> None:
     source = inspect.getsource(module)
     phrases = [found[1] for found in re.findall(r"""say\(\s*(["'])(.+?)\1""", source)]
@@ -171,7 +171,7 @@ def test_the_command_in_chinese(broken: str, capsys: pytest.CaptureFixture[str])
         "手册：docs/runbooks/non_finite.md",
     ):
         assert said in out
-    assert all(report._columns(line) <= report.WIDTH for line in out.splitlines())
+    assert all(columns(line) <= report.WIDTH for line in out.splitlines())
     assert cli.main(["check", "--json", "--lang", "zh", broken]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["incidents"][0]["title"] == title

@@ -2,91 +2,99 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import logging
 import math
 import socket
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from tests.service.told import HOSTILE_NEWS, NEWS, many
 
-from tocsin_detectors.alerts import Alert, Evidence, Incident, Severity, State
-from tocsin_detectors.entries import RunConfig
-from tocsin_service.delivery import Failed, Reason, Receiver, Retry, Sent
-from tocsin_service.delivery import slack as slack_messages
-from tocsin_service.delivery import webhook as webhook_messages
+from tocsin_service.delivery import Failed, News, Receiver, Retry, Sent, slack_message, webhook
 from tocsin_service.delivery.slack import Slack
-from tocsin_service.delivery.webhook import Webhook, sign
-from tocsin_service.presentation import Presentation
+from tocsin_service.delivery.slack_app import SlackApp
+from tocsin_service.delivery.webhook import Webhook
+from tocsin_service.secret import Secret
 
-ALERT = Alert(
-    id="a1",
-    run="qwen-7b",
-    attempt=1,
-    rule="kl_collapse",
-    family="kl",
-    severity=Severity.CRITICAL,
-    metric="actor/kl_loss",
-    source="kl",
-    onset_step=120,
-    fired_step=121,
-    evidence=Evidence(math.inf, baseline=0.01, limit=0.1, window=64, detail="d"),
-    summary="s",
-    meaning="m",
-    remedies=("r",),
-    incident="i1",
-)
-INCIDENT = Incident(
-    id="i1",
-    run="qwen-7b",
-    attempt=1,
-    rule="kl_collapse",
-    title="KL jumps",
-    severity=Severity.CRITICAL,
-    onset_step=120,
-    first_sign="a1",
-    last_good_step=119,
-    members=("a1",),
-    meaning="m",
-    remedies=("r",),
-)
-CONFIG = RunConfig(labels={"team": "rl"}, link="https://tracker.example/7")
+CHANNEL = "C012345"
 
-# name of the setting -> how it is made, and what it says
-RECEIVERS: dict[str, tuple[Callable[..., Receiver], Callable[..., dict[str, Any]]]] = {
-    "slack_webhook": (Slack, slack_messages.render),
-    "webhook": (Webhook, webhook_messages.render),
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of receivers.
+
+    Attributes:
+        make: makes one from the stand-in's address, and ``timeout``.
+        render: what it says.
+        hint: what it says to do if it is refused.
+        path: of its requests, after the stand-in's address.
+        settings: that make one, from the stand-in's address; None: its address is no secret.
+    """
+
+    make: Callable[..., Receiver]
+    render: Callable[[News], dict[str, Any]]
+    hint: str
+    path: str = ""
+    settings: Callable[[str], dict[str, Any]] | None = None
+
+
+def _app(address: str, **options: Any) -> SlackApp:
+    return SlackApp("xoxb-very-secret", CHANNEL, api=address, **options)
+
+
+def _app_message(news: News) -> dict[str, Any]:
+    metadata = {"event_type": "tocsin_news", "event_payload": {"id": news.id, "incident": news.incident.id}}
+    return {**slack_message.render(news), "channel": CHANNEL, "metadata": metadata}
+
+
+KINDS = {
+    "slack": Kind(
+        Slack, slack_message.render, "check the webhook", settings=lambda address: {"slack_webhook": address}
+    ),
+    "slack_app": Kind(_app, _app_message, "docs.slack.dev", "/chat.postMessage"),
+    "webhook": Kind(Webhook, webhook.render, "check the webhook", settings=lambda address: {"webhook": address}),
 }
 
 
-@pytest.fixture(params=RECEIVERS)
-def setting(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+# Those whose address is their secret.
+WEBHOOKS = {name: kind for name, kind in KINDS.items() if kind.settings is not None}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
 
 
 @pytest.fixture
-def make(setting: str) -> Callable[..., Receiver]:
-    return RECEIVERS[setting][0]
+def slack_answers(hook: Any) -> Any:
+    """A stand-in whose body, which only Slack's Web API looks at, says that all is well."""
+    hook.body = json.dumps({"ok": True, "channel": CHANNEL, "ts": "1.000001"}).encode()
+    return hook
 
 
 @pytest.fixture
-def receiver(make: Callable[..., Receiver], hook: Any) -> Iterator[Receiver]:
-    receiver = make(hook.address)
+def receiver(kind: Kind, slack_answers: Any) -> Iterator[Receiver]:
+    receiver = kind.make(slack_answers.address)
     yield receiver
     receiver.close()
 
 
-def send(receiver: Receiver) -> Any:
-    return receiver.send(Reason.OPENED, INCIDENT, (ALERT,), CONFIG)
+def test_sent(kind: Kind, receiver: Receiver, hook: Any) -> None:
+    assert isinstance(receiver.tell(NEWS), Sent)
+    assert hook.next() == kind.render(NEWS)
 
 
-def test_sent(setting: str, receiver: Receiver, hook: Any) -> None:
-    assert send(receiver) == Sent()
-    assert hook.next() == RECEIVERS[setting][1](Reason.OPENED, INCIDENT, (ALERT,), CONFIG)
+def test_many_are_one_message(receiver: Receiver, hook: Any) -> None:
+    assert isinstance(receiver.summarise(many(3000)), Sent)
+    hook.next()
+    assert hook.posts.empty()
 
 
 @pytest.mark.parametrize(
@@ -102,109 +110,115 @@ def test_sent(setting: str, receiver: Receiver, hook: Any) -> None:
     ],
 )
 def test_too_many_messages(receiver: Receiver, hook: Any, headers: dict[str, str], after: float) -> None:
-    hook.script = [(429, headers)]
-    assert send(receiver) == Retry("HTTP 429: too many messages", after)
+    hook.script = [(429, headers)] * 2
+    assert receiver.tell(NEWS) == Retry("HTTP 429: too many messages", after)
+    assert receiver.summarise([NEWS]) == Retry("HTTP 429: too many messages", after)
 
 
-@pytest.mark.parametrize("status", [408, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 425, 500, 502, 503, 504])
 def test_trouble_that_passes(receiver: Receiver, hook: Any, status: int) -> None:
     hook.script = [(status, {})]
-    assert send(receiver) == Retry(f"HTTP {status}")
+    assert receiver.tell(NEWS) == Retry(f"HTTP {status}")
 
 
-@pytest.mark.parametrize("status", [301, 400, 403, 404, 410])
-def test_trouble_that_stays(receiver: Receiver, hook: Any, status: int) -> None:
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 410, 413, 422])
+def test_trouble_that_somebody_has_to_mend(kind: Kind, receiver: Receiver, hook: Any, status: int) -> None:
     hook.script = [(status, {"location": "http://127.0.0.1:1/"})]
-    result = send(receiver)
-    assert isinstance(result, Failed)
+    result = receiver.tell(NEWS)
+    assert isinstance(result, Failed if status in {400, 413, 422} else Retry)  # a wrong address keeps the news waiting
     assert f"HTTP {status}" in result.reason
-    assert "check the webhook" in result.reason
+    assert kind.hint in result.reason
     assert "secret" not in result.reason
 
 
-def test_a_receiver_that_does_not_answer(make: Callable[..., Receiver], hook: Any) -> None:
+def test_a_receiver_that_does_not_answer(kind: Kind, hook: Any) -> None:
     hook.gate.clear()
-    receiver = make(hook.address, timeout=0.2)
-    assert send(receiver) == Retry("ReadTimeout")
+    receiver = kind.make(hook.address, timeout=0.2)
+    assert receiver.tell(NEWS) == Retry("ReadTimeout")
     hook.gate.set()
     receiver.close()
 
 
-def test_nobody_there(make: Callable[..., Receiver]) -> None:
+def test_an_answer_without_an_end(kind: Kind) -> None:
+    def talk(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):  # the caller has had enough
+            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                connection.sendall(b"x" * 100_000)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=talk, args=(listener,))
+        thread.start()
+        receiver = kind.make(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        understood = not isinstance(receiver, SlackApp)
+        assert receiver.tell(NEWS) == (Sent() if understood else Retry("the answer is not Slack's"))
+        receiver.close()
+        thread.join()
+
+
+def test_nobody_there(kind: Kind) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    receiver = make(f"http://127.0.0.1:{port}/services/very-secret")
-    assert send(receiver) == Retry("ConnectError")
+    receiver = kind.make(f"http://127.0.0.1:{port}/services/very-secret")
+    assert receiver.tell(NEWS) == Retry("ConnectError")
     receiver.close()
 
 
 @pytest.mark.parametrize("echo", ["{address}", "/services/T0/B0/very-secret", "key=very-secret"])
-def test_an_echo_of_the_secret_is_redacted(make: Callable[..., Receiver], hook: Any, echo: str) -> None:
-    address = f"{hook.address}?key=very-secret"
+def test_an_echo_of_the_secret_is_redacted(kind: Kind, hook: Any, echo: str) -> None:
+    address = hook.address if kind.path else f"{hook.address}?key=very-secret"
     hook.script, hook.body = [(404, {})], f"no {echo.format(address=address)} here".encode()
-    receiver = make(address)
-    result = send(receiver)
+    receiver = kind.make(address)
+    result = receiver.tell(NEWS)
     receiver.close()
-    assert isinstance(result, Failed)
-    assert "no *** here" in result.reason
+    assert isinstance(result, Retry)
+    assert "HTTP 404" in result.reason
+    assert "very-secret" not in result.reason
 
 
-def test_the_secret_is_in_no_log(make_api: Any, setting: str, hook: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", WEBHOOKS.values(), ids=WEBHOOKS)
+def test_the_secret_is_in_no_log(make_api: Any, kind: Kind, hook: Any, caplog: pytest.LogCaptureFixture) -> None:
+    assert kind.settings is not None
     caplog.set_level(logging.DEBUG)
-    hook.script = [(500, {}), (404, {})]
-    api = make_api(**{setting: hook.address})
+    hook.script = [(500, {}), (400, {})]
+    api = make_api(**kind.settings(hook.address))
     for step in range(5):
         api.post({"step": step, "metrics": {"actor/pg_loss": math.nan}})
     hook.next()
     hook.next()
     api.service.stop()
-    assert setting.removesuffix("_webhook") in caplog.text
+    assert "was not told of" in caplog.text
     assert "very-secret" not in caplog.text
 
 
-class TestWebhook:
-    def test_a_message(self) -> None:
-        message = webhook_messages.render(Reason.OPENED, INCIDENT, (ALERT,), CONFIG, Presentation(runbook_base="rb"))
-        assert message["alerts"][0]["evidence"]["value"] == "Infinity"  # strict JSON
-        assert message["alerts"][0]["runbook"] == message["incident"]["runbook"] == "rb/kl_collapse.md"
-        assert (message["run"], message["reason"], message["link"]) == ("qwen-7b", "opened", CONFIG.link)
-        assert message["labels"] == {"team": "rl"}
-        json.dumps(message, allow_nan=False)
+@pytest.mark.parametrize("kind", WEBHOOKS.values(), ids=WEBHOOKS)
+def test_a_new_address_is_used_without_a_restart(kind: Kind, hook: Any, tmp_path: Path) -> None:
+    file = tmp_path / "address"
+    file.write_text(f"{hook.address}/old\n")
+    secret = Secret.of_file(file)
+    receiver = kind.make(secret)
+    hook.script = [(410, {}), (200, {})]
+    assert isinstance(receiver.tell(NEWS), Retry)
+    replaced = tmp_path / "new"
+    replaced.write_text(hook.address)
+    replaced.rename(file)
+    assert receiver.tell(NEWS) == Sent()
+    receiver.close()
+    assert "very-secret" not in repr(vars(receiver)) + repr(secret)
 
-    def test_an_id_per_piece_of_news(self) -> None:
-        def id_of(reason: Reason = Reason.OPENED, **changes: Any) -> Any:
-            return webhook_messages.render(reason, replace(INCIDENT, **changes), (ALERT,), CONFIG)["id"]
 
-        told = id_of()
-        assert told == id_of(members=("a1", "a2"), resolved_step=9)
-        news = [
-            id_of(Reason.RESOLVED, state=State.RESOLVED),
-            id_of(Reason.ESCALATED, rule="model_collapse"),
-            id_of(severity=Severity.WARNING),
-            id_of(id="i2"),
-        ]
-        assert len({told, *news}) == 5
+@given(HOSTILE_NEWS)
+@settings(max_examples=20, deadline=None)
+def test_whatever_is_told_is_strict_json(news: News) -> None:
+    for kind in KINDS.values():
+        json.dumps(kind.render(news), allow_nan=False)
+    json.loads(webhook.render_summary([news] * 3))
 
-    def test_the_signature(self, hook: Any) -> None:
-        receiver = Webhook(hook.address, "key of the two", clock=lambda: 1_700_000_000.9)
-        assert send(receiver) == Sent()
-        receiver.close()
-        headers, body = hook.raw.get(timeout=30)
-        signed = hmac.new(b"key of the two", b"1700000000." + body, hashlib.sha256).hexdigest()
-        assert headers["Tocsin-Timestamp"] == "1700000000"
-        assert headers["Tocsin-Signature"] == f"sha256={signed}" == sign("key of the two", "1700000000", body)
-        assert headers["Tocsin-Id"] == json.loads(body)["id"]
 
-    def test_without_a_secret_nothing_is_signed(self, hook: Any) -> None:
-        receiver = Webhook(hook.address)
-        send(receiver)
-        receiver.close()
-        headers, _ = hook.raw.get(timeout=30)
-        assert "Tocsin-Signature" not in headers
-
-    def test_both_receivers_are_told(self, make_api: Any, hook: Any) -> None:
-        api = make_api(slack_webhook=hook.address, webhook=hook.address, webhook_secret="key")  # noqa: S106 - a test's
-        for step in range(3):
-            api.post({"step": step, "metrics": {"actor/pg_loss": math.nan}})
-        told = [hook.next(), hook.next()]
-        assert sorted("blocks" in one for one in told) == [False, True]
+def test_both_receivers_are_told(make_api: Any, hook: Any) -> None:
+    api = make_api(slack_webhook=hook.address, webhook=hook.address, webhook_secret="key")  # noqa: S106 - a test's
+    for step in range(3):
+        api.post({"step": step, "metrics": {"actor/pg_loss": math.nan}})
+    told = [hook.next(), hook.next()]
+    assert sorted("blocks" in one for one in told) == [False, True]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tocsin_service.settings import Settings, SettingsError, load
+from tocsin_service.settings_sources import SECRETS
 
 SECRET = "https://hooks.slack.com/services/T0/B0/very-secret"  # noqa: S105 - a test's secret
 
@@ -74,6 +75,30 @@ def test_the_clients_variables_are_none_of_ours(tmp_path: Path) -> None:
         ('host = "::"', {}, {}, ["host", "token"]),
         ('host = "gpu-7.example"', {}, {}, ["host", "token"]),
         ('token = "short"', {}, {}, ["token", "8"]),
+        ('token = "trainer ingest long-enough"', {}, {}, ["token", "file"]),
+        ('token = "# long-enough"', {}, {}, ["token", "file"]),
+        ('tokens = ["long-enough"]', {}, {}, ["'tokens'"]),
+        ('secret_files = "x"', {}, {}, ["'secret_files'"]),
+        ('tls_cert_file = "a.pem"', {}, {}, ["tls_key_file", "both"]),
+        ('tls_key_file = "a.pem"', {}, {}, ["tls_cert_file", "both"]),
+        ('slack_channel = "C012345"', {}, {}, ["slack_token", "both"]),
+        ('slack_token = "xoxb-1"', {}, {}, ["slack_channel", "both"]),
+        ('slack_token = "xoxb 1"\nslack_channel = "C012345"', {}, {}, ["slack_token", "spaces"]),
+        (
+            'slack_token = "xoxb-1"\nslack_channel = "C012345"\nslack_webhook = "https://hooks.slack.com/services/x"',
+            {},
+            {},
+            ["slack_token", "slack_webhook", "one of them"],
+        ),
+        ('alertmanager = "alertmanager:9093"', {}, {}, ["alertmanager", "http://"]),
+        ('alertmanager = "http://a:9093/?x=1"', {}, {}, ["alertmanager", "http://"]),
+        ('public_url = "https://tocsin.example"', {}, {}, ["link_secret", "both"]),
+        ('link_secret = "0123456789abcdef"', {}, {}, ["public_url", "both"]),
+        ('public_url = "https://tocsin.example"\nlink_secret = "0123456789abcde"', {}, {}, ["link_secret", "16"]),
+        ("pictures = true", {}, {}, ["pictures", "public_url"]),
+        ("pictures = 1", {}, {}, ["pictures", "true or false"]),
+        ("max_connections = 0", {}, {}, ["max_connections", "more than 0"]),
+        ("max_token_rate = -1", {}, {}, ["max_token_rate", "0 or more"]),
         ('token_file = "/nonexistent"', {}, {}, ["token_file", "/nonexistent"]),
     ],
 )
@@ -132,10 +157,69 @@ def test_a_webhook_that_is_none_is_not_repeated(tmp_path: Path, address: str) ->
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://tocsin.example",
+        "ftp://tocsin.example",
+        "tocsin.example",
+        "https://",
+        "https://tocsin.example/a",
+        "https://tocsin.example/../b",
+        "https://tocsin.example?x=1",
+        "https://tocsin.example#x",
+        "https://me:pw@tocsin.example",
+        "https://tocsin.example:port",
+        'https://tocsin.example"><script>',
+        "https://tocsin.example\\evil",
+    ],
+)
+def test_addresses_that_are_not_public(tmp_path: Path, address: str) -> None:
+    with pytest.raises(SettingsError, match="public_url"):
+        from_(tmp_path, public_url=address, link_secret="0123456789abcdef")  # noqa: S106 - a test's
+
+
+@pytest.mark.parametrize("address", ["https://tocsin.example", "https://tocsin.example:8443/", "http://127.0.0.1:8765"])
+def test_links_and_pictures(tmp_path: Path, address: str) -> None:
+    environ = {"TOCSIN_LINK_SECRET": "0123456789abcdef", "TOCSIN_PICTURES": "true"}
+    settings = from_(tmp_path, environ=environ, public_url=address)
+    assert (settings.public_url, settings.pictures) == (address, True)
+
+
+def test_an_alertmanager_may_be_anywhere(tmp_path: Path) -> None:
+    for address in ("http://alertmanager.monitoring:9093/prefix", "https://me:pw@alerts.example"):
+        assert from_(tmp_path, alertmanager=address).alertmanager == address
+
+
+def test_files_of_secrets_are_remembered(tmp_path: Path) -> None:
+    files = {name: tmp_path / name for name in ("token", "link_secret", "webhook_secret")}
+    for file in files.values():
+        file.write_text("0123456789abcdef\n")
+    flags = {f"{name}_file": file for name, file in files.items()}
+    settings = from_(tmp_path, public_url="https://tocsin.example", **flags)
+    assert settings.secret_files == files
+    assert settings.link_secret == "0123456789abcdef"  # noqa: S105 - a test's
+    assert "secret" not in repr(settings)
+
+
+def test_tokens_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("# ours\ntrainer ingest first-token\n\nsecond-token\n")
+    assert from_(tmp_path, token_file=tmp_path / "tokens").tokens == ("trainer ingest first-token", "second-token")
+
+
 def test_secrets_are_not_shown() -> None:
     store = "redis://:very-secret@host"
-    shown = repr(Settings(tokens=("a-secret-token",), slack_webhook=SECRET, store=store, redis_password=SECRET))
-    assert "secret" not in shown
+    secrets = {"slack_webhook": SECRET, "redis_password": SECRET, "webhook_secret": SECRET, "alertmanager": SECRET}
+    links = {"public_url": "https://tocsin.example", "link_secret": SECRET}
+    shown = repr(Settings(tokens=("a-secret-token",), store=store, webhook=SECRET, **secrets, **links))
+    app = repr(Settings(slack_token="xoxb-secret", slack_channel="C012345"))  # noqa: S106 - a test's
+    assert "secret" not in shown + app
+
+
+def test_every_secret_is_kept_out_of_representations() -> None:
+    """What may stand in a file is a secret, and isn't shown; a new one can't be forgotten here."""
+    hidden = {one.name for one in fields(Settings) if not one.repr}
+    assert hidden - {"secret_files"} == {"store"} | {"tokens" if name == "token" else name for name in SECRETS}
 
 
 def test_an_address_that_is_none_is_not_repeated() -> None:

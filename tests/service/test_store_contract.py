@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.service.stores import INCIDENT, NOW, SILENCE, OpenStore, add, change, events, positions, record, summary
+from tests.service.stores import (
+    ACKNOWLEDGEMENT,
+    ACT,
+    INCIDENT,
+    NOW,
+    SILENCE,
+    OpenStore,
+    add,
+    change,
+    events,
+    positions,
+    record,
+    summary,
+)
 
-from tocsin_detectors.alerts import Event, Severity, State, Transition
+from tocsin_detectors.alerts import IncidentEvent, Severity, State, Transition
 from tocsin_detectors.entries import Rebaseline, RunConfig, StepVector
 from tocsin_service.store import (
     Appended,
-    Notification,
     Progress,
     Record,
-    Settlement,
     Store,
     StoreUnavailable,
-    Told,
     TooManyRuns,
 )
 
-DAY = 86_400.0
+BOTH = replace(INCIDENT, members=("b", "a1"))
 
 
 @pytest.fixture
@@ -85,7 +96,8 @@ class TestLog:
             add(store, record(1), run="d")
         assert store.run("d") is None
         assert add(store, record(2), run="a") == Appended(1, 0)
-        assert store.count_runs() == 3
+        usage = store.usage()
+        assert usage.runs == usage.most_runs == store.count_runs() == 3
 
     def test_many_at_once_are_all_stored(self, store: Store) -> None:
         futures = [store.append("r", [record(step)], NOW) for step in range(1000)]
@@ -252,6 +264,16 @@ class TestCommit:
         assert store.alerts("unknown", None, None, 10) == []
         assert summary(store).firing == {"critical": 1, "warning": 1}
 
+    def test_one_incident(self, store: Store) -> None:
+        add(store, record(1))
+        add(store, record(1), run="s")
+        found = events() + events(id="b") + [IncidentEvent(Transition.GREW, BOTH, 2, NOW)]
+        store.commit("r", change(0, positions(store)[1], found))
+        incident = store.incident("r", "i1")
+        assert incident is not None
+        assert (incident[0], [alert.id for alert in incident[1]]) == (BOTH, ["b", "a1"])
+        assert store.incident("r", "a1") is store.incident("s", "i1") is store.incident("unknown", "i1") is None
+
     def test_order_is_that_of_the_first_event(self, store: Store) -> None:
         add(store, record(1), record(2))
         _, first, second = positions(store)
@@ -279,6 +301,8 @@ class TestCommit:
         at = positions(first)[-1]
         first.commit("r", change(0, at, events(), state={"n": 1}, attempt=2, error="oops"))
         first.add_silence(SILENCE)
+        assert first.acknowledge(ACKNOWLEDGEMENT)
+        first.record(ACT)
         first.close()
         first.close()
         second = open_store()
@@ -287,125 +311,36 @@ class TestCommit:
         assert second.load("r").snapshot is not None
         assert second.pending_notifications() == 1
         assert second.silences() == [SILENCE]
+        assert second.acknowledgements() == {"i1": ACKNOWLEDGEMENT}
+        assert second.acts(9) == [ACT]
         assert add(second, record(1)) == Appended(0, 1)
 
     def test_a_closed_store_stores_nothing(self, store: Store) -> None:
         store.close()
         with pytest.raises(StoreUnavailable, match="closed"):
             store.append("r", [record(1)], NOW)
-        for call in (store.check, store.count_runs, store.silences, lambda: store.commit("r", change(0, 0))):
+        calls: list[Callable[[], object]] = [
+            store.check,
+            store.count_runs,
+            store.silences,
+            store.acknowledgements,
+            store.usage,
+            lambda: store.commit("r", change(0, 0)),
+            lambda: store.acknowledge(ACKNOWLEDGEMENT),
+            lambda: store.incident("r", "i1"),
+            lambda: store.record(ACT),
+            lambda: store.acts(1),
+        ]
+        for call in calls:
             with pytest.raises(StoreUnavailable, match="closed"):
                 call()
 
 
-class TestOutbox:
-    def commit(self, store: Store, *batches: list[Event]) -> None:
-        add(store, *(record(step) for step in range(len(batches))))
-        at = positions(store)
-        for number, batch in enumerate(batches):
-            assert store.commit("r", change(at[number], at[number + 1], batch))
-
-    def test_a_claim_is_for_one(self, store: Store) -> None:
-        add(store, Record(RunConfig("grpo")))
-        assert store.commit("r", change(0, positions(store)[-1], events()))
-        claim = store.claim("slack", NOW, 60)
-        assert claim is not None
-        assert (claim.incident, [alert.id for alert in claim.alerts], claim.told) == (INCIDENT, ["a1"], None)
-        assert (claim.receiver, claim.incident_id, claim.tries, claim.config) == ("slack", "i1", 0, RunConfig("grpo"))
-        assert store.claim("slack", NOW + 59, 60) is None
-        assert store.claim("pager", NOW, 60) is None
-        assert store.claim("slack", NOW + 60, 60) is not None  # its sender must have died
-
-    def test_not_before_it_is_due(self, store: Store) -> None:
-        self.commit(store, events())
-        assert store.next_due("slack") == NOW
-        assert store.claim("slack", NOW - 1, 60) is None
-
-    def test_the_one_due_longest_first(self, store: Store) -> None:
-        add(store, record(1), record(2))
-        _, first, second = positions(store)
-        store.commit("r", replace(change(0, first, events(id="late")), time=NOW + 5))
-        store.commit("r", replace(change(first, second, events(id="early")), time=NOW + 1))
-        claims = [store.claim("slack", NOW + 9, 60) for _ in range(3)]
-        assert [claim and claim.incident_id for claim in claims] == ["early", "late", None]
-
-    def test_every_receiver_has_its_own(self, store: Store) -> None:
-        add(store, record(1))
-        found = events()
-        wishes = [Notification(receiver, "i1", found[1].id) for receiver in ("slack", "pager:a")]
-        store.commit("r", change(0, positions(store)[-1], found, notifications=wishes))
-        assert store.pending_notifications() == 2
-        claim = store.claim("pager:a", NOW, 60)
-        assert claim is not None
-        store.settle(Settlement(claim))
-        assert store.next_due("pager:a") is None
-        assert store.next_due("slack") == NOW
-
-    def test_settled(self, store: Store) -> None:
-        self.commit(store, events())
-        claim = store.claim("slack", NOW, 60)
-        assert claim is not None
-        store.settle(Settlement(claim, told=Told("non_finite", Severity.WARNING, State.FIRING, NOW)))
-        assert store.pending_notifications() == 0
-        assert store.next_due("slack") is None
-        assert store.claim("slack", NOW + 999, 60) is None
-
-    def test_again_later(self, store: Store) -> None:
-        self.commit(store, events())
-        claim = store.claim("slack", NOW, 60)
-        assert claim is not None
-        store.settle(Settlement(claim, retry_at=NOW + 5, error="HTTP 500"))
-        assert store.next_due("slack") == NOW + 5
-        again = store.claim("slack", NOW + 5, 60)
-        assert again is not None
-        assert again.tries == 1
-        store.settle(Settlement(again))
-        assert store.pending_notifications() == 0
-
-    def test_news_during_a_claim_are_not_lost(self, store: Store) -> None:
-        worse = events(Transition.ESCALATED, severity=Severity.CRITICAL)
-        add(store, record(1), record(2))
-        _, first, second = positions(store)
-        store.commit("r", change(0, first, events()))
-        claim = store.claim("slack", NOW, 60)
-        assert claim is not None
-        store.commit("r", change(first, second, worse))
-        assert store.claim("slack", NOW, 60) is None  # one message at a time
-        told = Told("non_finite", Severity.WARNING, State.FIRING, NOW)
-        store.settle(Settlement(claim, told=told))
-        late = store.claim("slack", NOW, 60)
-        assert late is not None
-        assert (late.told, late.tries) == (told, 0)
-        assert late.incident is not None
-        assert late.incident.severity is Severity.CRITICAL
-
-    def test_several_news_are_one_notification(self, store: Store) -> None:
-        self.commit(store, events(), events(Transition.ESCALATED, severity=Severity.CRITICAL))
-        assert store.pending_notifications() == 1
-
-    def test_known_events_notify_nobody(self, store: Store) -> None:
-        self.commit(store, events())
-        claim = store.claim("slack", NOW, 60)
-        assert claim is not None
-        store.settle(Settlement(claim, told=Told("non_finite", Severity.WARNING, State.FIRING, NOW)))
-        add(store, record(7))
-        _, first, second = positions(store)
-        assert store.commit("r", change(first, second, events()))
-        assert store.pending_notifications() == 0
-
-
-class TestSilences:
-    def test_added_listed_and_replaced(self, store: Store) -> None:
-        later = replace(SILENCE, id="s2", starts=6.0)
-        store.add_silence(SILENCE)
-        store.add_silence(later)
-        assert store.silences() == [later, SILENCE]
-        store.add_silence(replace(SILENCE, ends=20.0))
-        assert store.silences() == [later, replace(SILENCE, ends=20.0)]
-
-    def test_expired(self, store: Store) -> None:
-        store.add_silence(SILENCE)
-        assert store.expire_silence("s1", 7.0)
-        assert store.expire_silence("s1", 8.0)
-        assert store.silences() == [replace(SILENCE, ends=7.0)]
-        assert not store.expire_silence("unknown", 7.0)
+class TestUsage:
+    def test_it_grows(self, store: Store) -> None:
+        before = store.usage()
+        add(store, *(record(step) for step in range(3000)))
+        after = store.usage()
+        assert after.used > before.used > 0
+        assert (before.runs, after.runs) == (0, 1)
+        assert after.most_runs == before.most_runs > 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,13 @@ import hypothesis
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from tests.conftest import RedisServer
+from tests.service.store_model import MAX_RUNS, Model, Run
 from tests.service.stores import add, events
 
-from tocsin_detectors.alerts import Alert, AlertEvent, Event, Incident, Severity, State, Transition
-from tocsin_detectors.entries import Entry, Rebaseline, RunConfig, StepVector
+from tocsin_detectors.alerts import AlertEvent, Event, Severity, State, Transition
+from tocsin_detectors.entries import Rebaseline, RunConfig, StepVector
+from tocsin_service.acknowledgements import Acknowledgement
+from tocsin_service.audit import Act
 from tocsin_service.store import (
     Appended,
     Claim,
@@ -27,156 +30,13 @@ from tocsin_service.store import (
     Store,
     Told,
     TooManyRuns,
-    Trimmed,
 )
 from tocsin_service.store.redis import Address, RedisStore
 from tocsin_service.store.sqlite import SqliteStore
-from tocsin_service.store.trimming import config_after, superseded
+from tocsin_service.store.trimming import config_after
 
-MAX_RUNS = 3
 BEGIN = time.time() - 1000  # of the model's clock, which never comes to what the machine's says
 RUNS = st.sampled_from(["a", "b}:log", "ü", "d"])
-
-
-@dataclass
-class Run:
-    """Positions are numbers of entries, from 1."""
-
-    created: float
-    last_seen: float | None = None
-    vectors: int = 0
-    step: int | None = None
-    given: RunConfig = field(default_factory=RunConfig)
-    given_at: int = 0
-    view: RunConfig | None = None
-    log: dict[int, Entry] = field(default_factory=dict)
-    keys: dict[str, int] = field(default_factory=dict)
-    head: int = 0
-    committed: int = 0
-    version: str | None = None
-    attempt: int | None = None
-    error: str | None = None
-    snapshot: int = 0
-    base: int = 0
-    seen_events: set[str] = field(default_factory=set)
-
-
-@dataclass
-class Row:
-    """A row of the outbox."""
-
-    run: str
-    due: float
-    news: int = 0
-    settled: int = 0
-    tries: int = 0
-    told: Told | None = None
-
-
-class Model:
-    """What a store does."""
-
-    def __init__(self) -> None:
-        self.runs: dict[str, Run] = {}
-        self.subjects: dict[
-            tuple[str, str], tuple[int, Alert | Incident]
-        ] = {}  # (kind, id) -> began, subject; in order
-        self.outbox: dict[tuple[str, str], Row] = {}
-
-    def append(self, name: str, records: list[Record], now: float) -> Appended | None:
-        if name not in self.runs and len(self.runs) >= MAX_RUNS:
-            return None
-        run = self.runs.setdefault(name, Run(now))
-        before = run.head
-        for record in records:
-            self._append(run, record, now)
-        return Appended(run.head - before, len(records) - (run.head - before))
-
-    def _append(self, run: Run, record: Record, now: float) -> None:
-        entry = record.entry
-        if record.key is not None and record.key in run.keys:
-            return
-        config = run.given
-        if isinstance(entry, RunConfig):
-            config = config.updated(entry)
-            if config == run.given:
-                return
-        run.head += 1
-        run.log[run.head] = entry
-        if record.key is not None:
-            run.keys[record.key] = run.head
-        if isinstance(entry, StepVector):
-            run.vectors, run.step, run.last_seen = run.vectors + 1, entry.step, now
-            config = replace(config, finished=None) if config.finished else config
-        if config != run.given:
-            run.given, run.given_at, run.view = config, run.head, None
-
-    def commit(self, name: str, change: Commit) -> bool:
-        run = self.runs.get(name)
-        if run is None or run.committed != change.expected or change.position > run.head:
-            return False
-        run.committed, run.version = change.position, change.version
-        run.attempt = run.attempt if change.attempt is None else change.attempt
-        run.error = change.error or run.error
-        if run.given_at > change.position:
-            run.view = None
-        elif change.config is not None:
-            run.view = change.config
-        run.snapshot = run.snapshot if change.state is None else change.position
-        if change.rewrite:
-            for key, (began, subject) in list(self.subjects.items()):
-                if subject.run == name and began > run.base:
-                    del self.subjects[key]
-                elif subject.run == name:
-                    self.subjects[key] = began, superseded(subject, run.step)
-        new = {event.id for event in change.events} - run.seen_events
-        for event, cause in zip(change.events, change.causes, strict=True):
-            subject = event.alert if isinstance(event, AlertEvent) else event.incident
-            key = ("alerts" if isinstance(event, AlertEvent) else "incidents", subject.id)
-            self.subjects[key] = self.subjects.get(key, (cause, subject))[0], subject
-        run.seen_events |= new
-        for wish in change.notifications:
-            if wish.event in new:
-                row = self.outbox.setdefault((wish.receiver, wish.incident), Row(name, change.time))
-                if row.news <= row.settled:
-                    row.due = change.time
-                row.news += 1
-        return True
-
-    def claim(self, receiver: str, now: float, lease: float) -> tuple[str, int, int, Told | None] | None:
-        waiting = [(row.due, key[1], row) for key, row in self.waiting(receiver).items() if row.due <= now]
-        if not waiting:
-            return None
-        _, incident, row = min(waiting, key=lambda one: one[0])
-        row.due = now + lease
-        return incident, row.news, row.tries, row.told
-
-    def settle(self, receiver: str, incident: str, news: int, told: Told | None, retry_at: float | None) -> None:
-        row = self.outbox.get((receiver, incident))
-        if row is None:
-            return
-        if retry_at is not None:
-            row.due, row.tries = retry_at, row.tries + 1
-            return
-        row.due, row.tries, row.settled, row.told = 0.0, 0, news, told or row.told
-
-    def waiting(self, receiver: str) -> dict[tuple[str, str], Row]:
-        return {key: row for key, row in self.outbox.items() if key[0] == receiver and row.news > row.settled}
-
-    def trim(self, entries: int) -> Trimmed:
-        removed = 0
-        for run in self.runs.values():
-            cut = min(run.head - entries, run.committed, run.snapshot)
-            base = max(run.base, 1)
-            if cut > base:
-                config = config_after(run.log[number] for number in sorted(run.log) if number <= cut)
-                run.log = {cut: config} | {number: entry for number, entry in run.log.items() if number > cut}
-                run.keys = {key: number for key, number in run.keys.items() if number > cut}
-                run.base = cut
-                removed += cut - base
-        return Trimmed(removed, 0)
-
-
 NUMBERS = st.integers(0, 6)
 VECTORS = st.builds(StepVector, NUMBERS, st.fixed_dictionaries({"loss": st.floats(allow_nan=False)}), st.just(1.7e9))
 CONFIGS = st.builds(
@@ -192,8 +52,6 @@ RECORDS = st.one_of(
     st.builds(Record, CONFIGS),
     st.builds(Record, st.just(Rebaseline("loss"))),
 )
-
-
 FOUND = st.lists(st.tuples(NUMBERS, st.sampled_from(list(Transition)), st.sampled_from(list(Severity))), max_size=4)
 
 
@@ -242,9 +100,7 @@ class Comparison(RuleBasedStateMachine):
         error=st.sampled_from([None, "oops"]),
         sees=st.booleans(),
         rewrite=st.sampled_from([False, False, False, True]),
-        found=st.lists(
-            st.tuples(NUMBERS, st.sampled_from(list(Transition)), st.sampled_from(list(Severity))), max_size=4
-        ),
+        found=FOUND,
     )
     def commit(self, *, run: str, back: int, wrong: int, sees: bool, saves: bool, found: Any, **fields: Any) -> None:
         known = self.model.runs.get(run, Run(0))
@@ -293,28 +149,44 @@ class Comparison(RuleBasedStateMachine):
         self.now += seconds
         expected = self.model.claim(receiver, self.now, 60)
         claims = [store.claim(receiver, self.now, 60) for store in self.stores]
-        for one in claims:
-            assert (one and (one.incident_id, one.news, one.tries, one.told)) == expected
-        if claims[0] is not None:
+        if expected is None:
+            assert claims == [None, None]
+        else:
             taken = tuple(one for one in claims if one is not None)
+            incident, row = expected
+            for one in taken:
+                assert (one.incident_id, one.news, one.tries) == (incident, row.news, row.tries)
+                assert (one.told, one.error, one.interrupted) == (row.told, row.error, row.taken)
+                assert one.acknowledged == self.model.acknowledged.get(incident)
             plain = [replace(one, alerts=[replace(alert, **PLAIN["alerts"]) for alert in one.alerts]) for one in taken]
             assert plain[0] == plain[1]
             self.claims.append(taken)
 
-    @rule(told=st.booleans(), retry=st.booleans())
-    def settle(self, told: bool, retry: bool) -> None:
+    @rule(told=st.booleans(), seconds=st.sampled_from([None, 5, 5000]), error=st.sampled_from(["", "HTTP 500"]))
+    def settle(self, told: bool, seconds: int | None, error: str) -> None:
         if not self.claims:
             return
         claims = self.claims.pop()
-        said = Told("rule", Severity.WARNING, State.FIRING, self.now) if told else None
-        retry_at = self.now + 5 if retry else None
+        said = Told("rule", Severity.WARNING, State.FIRING, self.now, "17.5", told) if told else None
+        again = None if seconds is None else self.now + seconds
         one = claims[0]
-        row = self.model.outbox.get((one.receiver, one.incident_id))
-        if row is not None and row.settled >= one.news:
-            return  # another sender was quicker: see the tests of the Redis store
-        self.model.settle(one.receiver, one.incident_id, one.news, said, retry_at)
+        self.model.settle((one.receiver, one.incident_id), one.news, said, again, error)
         for store, claim in zip(self.stores, claims, strict=True):
-            store.settle(Settlement(claim, said, retry_at))
+            store.settle(Settlement(claim, said, again, error or None))
+
+    @rule(run=RUNS, number=NUMBERS, author=st.sampled_from(["me", "ü"]))
+    def acknowledge(self, run: str, number: int, author: str) -> None:
+        one = Acknowledgement(run, f"{run}{number}", author, "why", self.now)
+        expected = self.model.acknowledge(one)
+        for store in self.stores:
+            assert store.acknowledge(one) is expected
+
+    @rule(subject=RUNS, hours=NUMBERS)
+    def record(self, subject: str, hours: int) -> None:
+        act = Act(self.now, "me", "mute", subject, {"hours": hours})
+        self.model.acts.append(act)
+        for store in self.stores:
+            store.record(act)
 
     @rule(entries=st.integers(1, 4))
     def trim(self, entries: int) -> None:
@@ -372,9 +244,29 @@ class Comparison(RuleBasedStateMachine):
     def outboxes_are_the_same(self) -> None:
         for store in self.stores:
             waiting = {receiver: self.model.waiting(receiver) for receiver in ("slack", "mail")}
-            assert store.pending_notifications() == sum(map(len, waiting.values()))
+            pending = [not row.postponed for rows in waiting.values() for row in rows.values()]
+            assert store.pending_notifications() == sum(pending)
             for receiver, rows in waiting.items():
                 assert store.next_due(receiver) == min((row.due for row in rows.values()), default=None)
+
+    @invariant()
+    def wishes_are_the_same(self) -> None:
+        for store in self.stores:
+            assert store.acknowledgements() == self.model.acknowledged
+            for run in ("a", "ü"):
+                expected = {name: one for name, one in self.model.acknowledged.items() if one.run == run}
+                assert store.acknowledgements(run) == expected
+            assert store.acts(3) == self.model.acts[-3:][::-1]
+
+    @invariant()
+    def single_incidents_are_the_same(self) -> None:
+        for store in self.stores:
+            for number in range(7):
+                _, expected = self.model.subjects.get(("incidents", f"a{number}"), (0, None))
+                found = store.incident("a", f"a{number}")
+                assert (found and found[0]) == expected
+                known = [name for name in ("a1",) if ("alerts", name) in self.model.subjects]
+                assert found is None or [alert.id for alert in found[1]] == known
 
     def listed(self, kind: str, run: str | None, state: State | None, severity: Severity | None) -> list[Any]:
         return [

@@ -262,30 +262,6 @@ class TestByHand:
         assert summary(store).pending == 1
 
 
-def test_what_a_run_takes_is_bounded(store: RedisStore, raw: redis.Redis) -> None:
-    for part in range(4):
-        before = positions(store)[-1]
-        add(store, *(record(part * 1000 + step) for step in range(1000)))
-        assert store.commit("r", change(before, positions(store)[-1], state={}))
-        store.trim(Retention(entries=200), NOW)
-        sizes = {key: raw.memory_usage(key, samples=0) for key in raw.keys("*{r}*")}
-        total = sum(sizes.values())
-        if part == 0:
-            first = total
-    assert total < 2 * first
-    assert raw.zcard("tocsin:{r}:marks") < 8
-
-
-def test_nothing_is_left_of_a_run_that_goes(store: RedisStore, raw: redis.Redis) -> None:
-    add(store, Record(RunConfig("grpo")), *(record(step) for step in range(100)))
-    found = events() + events(Transition.RESOLVED, id="i2", state=State.RESOLVED)
-    assert store.commit("r", change(0, positions(store)[-1], found, state={}))
-    assert store.trim(Retention(entries=50, days=1), NOW).entries > 0
-    assert store.trim(Retention(days=1), NOW * 2).runs == 1
-    left = {key.decode() for key in raw.keys("*")}
-    assert left == {"tocsin:counts", "tocsin:receivers", f"tocsin:nudges:{partition_of('r')}"}
-
-
 class TestNews:
     def test_every_append_nudges_a_worker(self, store: RedisStore, raw: redis.Redis) -> None:
         for run in ("r", "s", "ü"):
@@ -413,19 +389,3 @@ class TestForgetfulRedis:
             add(store, record(1))
         with pytest.raises(StoreUnavailable, match="WRONGTYPE"):
             store.read("r", 0, 1)
-
-
-class TestKeys:
-    @pytest.mark.parametrize("position", [1, 2**20, 2**20 - 1, 1_796_000_000_000 << 20, (2**42 - 1) << 20 | 2**20 - 1])
-    def test_positions_and_ids(self, position: int) -> None:
-        assert keys.position(keys.entry_id(position)) == position
-        assert keys.is_position(keys.entry_id(position))
-        assert position < 2**63
-
-    def test_ids_that_are_no_positions(self) -> None:
-        assert not keys.is_position(f"{2**42}-0")
-        assert not keys.is_position(f"0-{2**20}")
-
-    @pytest.mark.parametrize("run", ["r", "a}:log", "{a}", "tocsin:{a", "ü"])
-    def test_the_run_of_a_log(self, run: str) -> None:
-        assert keys.run_of(keys.log(run)) == run

@@ -17,8 +17,10 @@ import pytest
 import redis
 from tests.conftest import RedisServer
 from tests.service import test_store_contract as contract
+from tests.service import test_store_outbox as outbox
 from tests.service import test_store_retention as retention
-from tests.service.stores import NOW, add, change, events, positions, record, summary
+from tests.service import test_store_wishes as wishes
+from tests.service.stores import ACKNOWLEDGEMENT, ACT, NOW, add, change, events, positions, record, summary
 
 from tocsin_detectors.entries import StepVector
 from tocsin_service import wiring
@@ -56,6 +58,12 @@ def refused(store: RedisStore) -> list[str]:
         lambda: store.claim("slack", NOW, 60),
         store.check,
         store.news,
+        store.usage,
+        store.acknowledgements,
+        lambda: store.acknowledge(ACKNOWLEDGEMENT),
+        lambda: store.incident("r", "i1"),
+        lambda: store.record(ACT),
+        lambda: store.acts(1),
         lambda: store.runs(1),
     ]
     said = []
@@ -148,10 +156,19 @@ class TestRefusing:
         problems = [future.exception(60) for future in futures]
         assert {type(problem) for problem in problems} == {type(None), StoreUnavailable}
         assert "maxmemory" in str(problems[-1])
+        server.cli("CONFIG", "SET", "maxmemory", "1mb")  # much less than it has by now
+        usage = store.usage()
+        assert usage.free == 0 < usage.used
+        with pytest.raises(StoreUnavailable, match="maxmemory"):
+            store.record(ACT)
         stored = sum(len(store.read(f"r{number}", 0, 1000)) for number in range(3))
         counted = sum(summary(store, f"r{number}").vectors for number in range(3))
         assert stored == counted == problems.count(None)
+        server.cli("CONFIG", "SET", "maxmemory", str(2**30))
+        usage = store.usage()
+        assert usage.free == 2**30 - usage.used > 0
         server.cli("CONFIG", "SET", "maxmemory", "0")
+        assert store.usage().free is None
         assert add(store, record(5000)) == Appended(1, 0)
 
     def test_a_replica(self, make_redis: MakeRedis, make_store: MakeStore) -> None:
@@ -243,8 +260,14 @@ class TestRights:
             (contract.TestCommit(), "test_filters"),
             (contract.TestCommit(), "test_rewriting_forgets_what_was_found_before"),
             (contract.TestCommit(), "test_news_until_committed"),
-            (contract.TestOutbox(), "test_again_later"),
-            (contract.TestSilences(), "test_expired"),
+            (contract.TestCommit(), "test_one_incident"),
+            (contract.TestUsage(), "test_it_grows"),
+            (outbox.TestOutbox(), "test_again_later"),
+            (outbox.TestDueAgain(), "test_news_do_not_wait_for_a_reminder"),
+            (wishes.TestSilences(), "test_expired"),
+            (wishes.TestAcknowledgements(), "test_kept_by_incident"),
+            (wishes.TestAcknowledgements(), "test_it_does_not_wait_for_a_reminder"),
+            (wishes.TestAudit(), "test_latest_first"),
             (retention.TestRetention(), "test_a_silent_run_goes_with_everything"),
             (retention.TestRetention(), "test_by_count"),
             (retention.TestRetention(), "test_old_silences"),

@@ -7,12 +7,25 @@ import time
 from dataclasses import replace
 
 import pytest
-from tests.service.stores import NOW, SILENCE, OpenStore, add, change, events, positions, record, summary
+from tests.service.stores import (
+    ACKNOWLEDGEMENT,
+    NOW,
+    SILENCE,
+    TOLD,
+    OpenStore,
+    add,
+    change,
+    events,
+    positions,
+    record,
+    summary,
+    taken,
+)
 
 from tocsin_detectors.alerts import Severity, State
 from tocsin_detectors.entries import RunConfig
 from tocsin_service.exposition import Exposition
-from tocsin_service.store import Appended, Commit, Progress, Record, Retention, Store, Trimmed
+from tocsin_service.store import Appended, Commit, Progress, Record, Retention, Settlement, Store, Trimmed
 from tocsin_service.worker import Worker
 
 DAY = 86_400.0
@@ -112,6 +125,14 @@ class TestRetention:
         self.fill(store, 10, run="s")
         last = self.fill(store, 10)[-1]
         store.commit("r", change(last, last, events() + events(id="x", severity=Severity.CRITICAL), attempt=3))
+        for claim in (taken(store), taken(store)):
+            store.settle(Settlement(claim, TOLD, retry_at=NOW + 3600))
+        assert store.acknowledge(ACKNOWLEDGEMENT)
+        assert store.acknowledge(replace(ACKNOWLEDGEMENT, incident="x"))
+        kept = replace(ACKNOWLEDGEMENT, run="s", incident="y")
+        at = store.load("s").position
+        assert store.commit("s", change(at, at, events(id="y", run="s"), notifications=()))
+        assert store.acknowledge(kept)
         later = time.time() + 40 * DAY
         add(store, record(99), run="s", now=later)
         assert store.trim(Retention(days=50), later) == Trimmed(0, 0)
@@ -121,8 +142,12 @@ class TestRetention:
         assert (store.count_runs(), [one.run for one in store.runs(9)]) == (1, ["s"])
         assert store.read("r", 0, 10) == []
         assert store.load("r") == Progress()
-        assert store.alerts(None, None, None, 10) == store.incidents(None, None, None, 10) == []
+        assert [one.id for one in store.incidents(None, None, None, 10)] == ["y"]
+        assert store.alerts("r", None, None, 10) == store.incidents("r", None, None, 10) == []
+        assert store.incident("r", "i1") is None
+        assert store.acknowledgements() == {"y": kept}
         assert store.pending_notifications() == 0
+        assert store.next_due("slack") is None
         assert store.claim("slack", later, 60) is None
         assert store.recent_times("r", 9) == []
         assert not store.commit("r", change(last, last))

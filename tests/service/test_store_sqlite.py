@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.service.stores import NOW, add, change, events, positions, record
+from tests.service.stores import NOW, add, change, events, positions, record, taken
 
 from tocsin_detectors.entries import RunConfig
 from tocsin_service.store import Record, Retention, Trimmed
 from tocsin_service.store.sqlite import SqliteStore
+from tocsin_service.store.sqlite import wal as wal_module
 from tocsin_service.store.sqlite.wal import LIMIT, Wal
 
 DAY = 86_400.0
@@ -42,7 +44,7 @@ def test_what_a_killed_service_had_taken_is_due_at_once(path: Path) -> None:
     assert first.claim("slack", NOW, 3600) is not None
     first.close()
     second = SqliteStore(path)
-    assert second.claim("slack", NOW, 3600) is not None
+    assert taken(second).interrupted
     second.close()
 
 
@@ -74,13 +76,16 @@ def test_space_is_given_back(store: SqliteStore, path: Path) -> None:
     assert path.stat().st_size < full / 10
 
 
-def test_the_wal_stays_small_while_readers_come_and_go(store: SqliteStore, path: Path) -> None:
+def test_the_wal_stays_small_while_readers_come_and_go(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal_module, "PATIENCE_MILLISECONDS", 10_000)  # a slow machine's readers take longer
     store._writer._wal = wal = Wal(store._connection, path, LIMIT // 8)
     stopping = threading.Event()
 
     def read() -> None:
         while not stopping.is_set():  # several at any time, each with a view of its own
-            store.recent_times("r", 1000)
+            store.recent_times("r", 20)
 
     readers = [threading.Thread(target=read) for _ in range(4)]
     for thread in readers:
@@ -111,3 +116,13 @@ def test_a_reader_that_stays_delays_nobody(store: SqliteStore, path: Path) -> No
     add(store, record(9999))
     assert wal.empty()
     assert wal.size() == 0
+
+
+def test_how_full_it_is(store: SqliteStore, path: Path) -> None:
+    add(store, *(record(step) for step in range(1000)))
+    in_wal = store.usage()
+    assert in_wal.used > path.stat().st_size
+    assert Wal(store._connection, path).empty()
+    assert store.usage().used == path.stat().st_size
+    assert in_wal.free is not None
+    assert 0 < in_wal.free < shutil.disk_usage(path.parent).total

@@ -12,25 +12,29 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from tests.service.stores import NOW, add, record, summary
+from tests.service.stores import ACKNOWLEDGEMENT, ACT, NOW, SILENCE, add, record, summary, taken
 
-from tocsin_detectors.alerts import State
+from tocsin_detectors.alerts import Severity, State
 from tocsin_detectors.entries import RunConfig, StepVector
 from tocsin_service.store import (
     Appended,
     Commit,
     Retention,
+    Settlement,
     Snapshot,
     StoreRefused,
     StoreUnavailable,
+    Told,
     Trimmed,
 )
 from tocsin_service.store.sqlite import SqliteStore
+from tocsin_service.store.sqlite.schema import SCHEMA_VERSION
 
 SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"
 
@@ -71,11 +75,16 @@ def test_a_newer_schema(path: Path) -> None:
             SqliteStore(path)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_an_older_schema_is_taken_along(path: Path, version: int) -> None:
+def make_older(path: Path, version: int) -> None:
+    """What a Tocsin of an older schema has left."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.executescript((SCHEMAS / f"{version}.sql").read_text())
     connection.close()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_schema_is_taken_along(path: Path, version: int) -> None:
+    make_older(path, version)
     for new in (1, 0):  # the second time it is of the present schema
         store = SqliteStore(path)
         assert add(store, record(1), record(4), record(9), now=time.time()) == Appended(new, 3 - new)
@@ -96,6 +105,30 @@ def test_an_older_schema_is_taken_along(path: Path, version: int) -> None:
     store.close()
 
 
+def test_an_outbox_from_before_there_were_acknowledgements(path: Path) -> None:
+    make_older(path, 3)
+    store = SqliteStore(path)
+    told = Told("non_finite", Severity.CRITICAL, State.FIRING, NOW)
+    assert store.silences() == [SILENCE]
+    assert store.load("r").snapshot == Snapshot("v1", 3, {"n": 1})
+    assert store.acknowledgements() == {}
+    assert store.pending_notifications() == 2
+    assert store.acknowledge(ACKNOWLEDGEMENT)
+    assert store.pending_notifications() == 3  # the pager was told
+    claims = {name: taken(store, ACKNOWLEDGEMENT.time, name) for name in ("slack", "pager", "webhook")}
+    assert {name: claim.told for name, claim in claims.items()} == {"slack": None, "pager": told, "webhook": None}
+    assert [(claim.tries, claim.error) for claim in claims.values()] == [(0, None), (0, None), (1, "HTTP 500")]
+    assert {claim.acknowledged for claim in claims.values()} == {ACKNOWLEDGEMENT}
+    store.settle(Settlement(claims["pager"], replace(told, acknowledged=True), retry_at=NOW + 3600))
+    store.record(ACT)
+    store.close()
+    store = SqliteStore(path)
+    assert store.next_due("pager") == NOW + 3600
+    assert store.acts(9) == [ACT]
+    assert store.acknowledgements("r") == {"i1": ACKNOWLEDGEMENT}
+    store.close()
+
+
 def test_the_present_schema_is_the_same_by_either_way(path: Path, tmp_path: Path) -> None:
     def shape(file: Path) -> dict[str, list[str]]:
         with sqlite3.connect(file) as connection:
@@ -108,11 +141,9 @@ def test_the_present_schema_is_the_same_by_either_way(path: Path, tmp_path: Path
         return columns
 
     SqliteStore(path).close()
-    for version in (1, 2):
+    for version in range(1, SCHEMA_VERSION):
         older = tmp_path / f"{version}.db"
-        connection = sqlite3.connect(older, isolation_level=None)
-        connection.executescript((SCHEMAS / f"{version}.sql").read_text())
-        connection.close()
+        make_older(older, version)
         SqliteStore(older).close()
         assert shape(older) == shape(path)
 
@@ -173,12 +204,26 @@ def test_a_full_disk(store: SqliteStore) -> None:
 def test_readonly(store: SqliteStore) -> None:
     add(store, record(1))
     store._connection.execute("PRAGMA query_only = ON")
-    for work in (lambda: add(store, record(2)), store.check, lambda: store.commit("r", Commit(0, 1, "v", NOW))):
+    works: list[Callable[[], object]] = [
+        lambda: add(store, record(2)),
+        store.check,
+        lambda: store.commit("r", Commit(0, 1, "v", NOW)),
+        lambda: store.record(ACT),
+    ]
+    for work in works:
         with pytest.raises(StoreUnavailable, match="readonly"):
             work()
     assert len(store.read("r", 0, 10)) == 1
+    assert store.acts(9) == []
     store._connection.execute("PRAGMA query_only = OFF")
     store.check()
+
+
+def test_a_file_that_has_gone(store: SqliteStore, path: Path) -> None:
+    assert store.usage().runs == 0
+    path.rename(path.with_name("elsewhere.db"))
+    with pytest.raises(StoreUnavailable, match="can't be looked at"):
+        store.usage()
 
 
 def test_closed(store: SqliteStore) -> None:

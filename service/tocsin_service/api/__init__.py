@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from tocsin_service.api import health, runs, steps, tensors
+from tocsin_service.api import health, incidents, linked, runs, silences, steps, tensors
 from tocsin_service.api.context import Context
 from tocsin_service.api.errors import install
 from tocsin_service.api.guard import Guard
@@ -25,14 +25,14 @@ def create_api(context: Context) -> FastAPI:
     )
     api.state.context = context
     install(api)
-    for part in (steps, tensors, runs, health):
+    for part in (steps, tensors, runs, incidents, silences, linked, health):
         api.include_router(part.router)
     return api
 
 
 def create_app(context: Context) -> ASGIApp:
     """The API as it is served: behind the guard."""
-    return Guard(create_api(context), context.settings.tokens, context.settings.host)
+    return _guarded(create_api(context), context)
 
 
 def create_probes(context: Context) -> ASGIApp:
@@ -41,4 +41,8 @@ def create_probes(context: Context) -> ASGIApp:
     probes.state.context = context
     install(probes)
     probes.include_router(health.router)
-    return Guard(probes, context.settings.tokens, context.settings.host)
+    return _guarded(probes, context)
+
+
+def _guarded(app: ASGIApp, context: Context) -> Guard:
+    return Guard(app, context.settings, context.exposition.count_limited)

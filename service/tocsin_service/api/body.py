@@ -13,10 +13,13 @@ from starlette.requests import ClientDisconnect, Request
 from tocsin_service import json_texts
 from tocsin_service.api.errors import ApiError, shorten
 
-__all__ = ["Limits", "Lines", "Sent", "parse", "parse_lines", "read", "receive", "unpack"]
+__all__ = ["SMALL", "Limits", "Lines", "Sent", "parse", "parse_lines", "read", "receive", "unpack"]
 
 # A body that is too large is read on up to here: many clients hear an answer only after they have sent everything.
 DRAINED = 2**26
+PIECE = 2**14  # bytes decompressed at once
+MOST_MEMBERS = 10_000  # of a gzip body; one would do
+MOST_VALUES = 2**21  # in a body: parsed, each of them takes far more memory than its two or three bytes
 READ_SECONDS = 60.0  # for the whole body: a client that sends slower is holding a connection for nothing
 NDJSON = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"})
 Lines = list[tuple[int, Any]]  # line number from 1, value
@@ -28,6 +31,9 @@ class Limits:
 
     sent: int
     decoded: int
+
+
+SMALL = Limits(2**18, 2**20)  # for bodies that are a few fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +101,30 @@ def _too_large(limit: int, what: str) -> NoReturn:
 def _gunzip(data: bytes, limit: int) -> bytes:
     """Decompresses one or more gzip members, and never more than ``limit`` bytes."""
     pieces: list[bytes] = []
-    size = 0
+    size = at = members = 0
+    # Piece by piece: what is behind the end of a member is copied, and there may be many members.
+    view, member = memoryview(data), _new_member()
     try:
-        while data:
-            member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-            pieces.append(member.decompress(data, limit + 1 - size))
+        while at < len(data):
+            if member.eof:
+                member, members = _new_member(), members + 1
+                if members >= MOST_MEMBERS:
+                    _broken_gzip(f"it has more than {MOST_MEMBERS} members")
+            fed = view[at : at + PIECE]
+            pieces.append(member.decompress(fed, limit + 1 - size))
             size += len(pieces[-1])
             if size > limit:
                 _too_large(limit, " after decompression")
-            if not member.eof:
-                _broken_gzip("it ends too early")
-            data = member.unused_data
+            at += len(fed) - len(member.unused_data)
     except zlib.error as error:
         _broken_gzip(str(error))
+    if data and not member.eof:
+        _broken_gzip("it ends too early")
     return b"".join(pieces)
+
+
+def _new_member() -> Any:
+    return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
 
 
 def _broken_gzip(problem: str) -> NoReturn:
@@ -119,19 +135,26 @@ def parse(data: bytes) -> Any:
     """The JSON value in ``data``; also takes NaN, Infinity and -Infinity.
 
     Raises:
-        ApiError: 422: empty, not UTF-8, not JSON, nested too deeply, or a key given twice.
+        ApiError: 413 too many values; 422: empty, not UTF-8, not JSON, nested too deeply, or a key given twice.
     """
     return _parse_text(_decode(data))
 
 
-def parse_lines(data: bytes, content_type: str) -> Lines | None:
+def parse_lines(data: bytes, content_type: str, most: int) -> Lines | None:
     """The values of an NDJSON body with their line numbers; None if the body is a single JSON value.
 
+    Args:
+        data: the body after decompression.
+        content_type: of the request; NDJSON is also known by its looks.
+        most: most lines; as many may be blank.
+
     Raises:
-        ApiError: 422, see :func:`parse`.
+        ApiError: 413 too many lines or values; 422, see :func:`parse`.
     """
     if content_type.split(";", maxsplit=1)[0].strip().lower() not in NDJSON and not _looks_like_lines(data):
         return None
+    if (count := data.count(b"\n")) > 2 * most:
+        raise ApiError(413, f"the body has {count} lines; send at most {most} at a time", "too_large")
     lines: Lines = []
     # Not splitlines(): a text may hold U+2028, which is no end of a line in NDJSON.
     for number, line in enumerate(_decode(data).split("\n"), 1):
@@ -149,6 +172,8 @@ def _looks_like_lines(data: bytes) -> bool:
 def _decode(data: bytes) -> str:
     if not data.strip():
         raise ApiError(422, 'the body is empty; send {"step": 1, "metrics": {"reward": 0.5}}', "empty")
+    if data.count(b",") > MOST_VALUES:
+        raise ApiError(413, f"the body has more than {MOST_VALUES} values; send fewer vectors at a time", "too_large")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

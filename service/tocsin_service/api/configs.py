@@ -11,9 +11,18 @@ from tocsin_service.api.errors import MOST_PROBLEMS, ApiError
 from tocsin_service.run_configs import LINK_LENGTH, MOST_LABELS, TEXT_LENGTH, ConfigRefused, fields_of, is_text
 from tocsin_service.vectors import LARGEST_INTEGER, is_metric_name
 
-__all__ = ["CONFIG_SCHEMA", "REBASELINE_SCHEMA", "decode_config", "decode_rebaseline"]
+__all__ = [
+    "AUTHOR_LENGTH",
+    "CONFIG_SCHEMA",
+    "REBASELINE_SCHEMA",
+    "decode_config",
+    "decode_rebaseline",
+    "refusal",
+    "told",
+]
 
 NOTE_LENGTH = 1000
+AUTHOR_LENGTH = 100
 
 T = TypeVar("T")
 _ALGORITHMS = ("ppo", "grpo", "dapo", "rloo", "reinforce", "gspo", "other")
@@ -50,8 +59,8 @@ _NOTE: dict[str, Any] = {"type": ["string", "null"], "maxLength": NOTE_LENGTH, "
 REBASELINE_SCHEMA: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
-    "properties": {"metric": _TEXT, "note": _NOTE},
-    "example": {"metric": "actor/entropy", "note": "temperature raised on purpose"},
+    "properties": {"metric": _TEXT, "note": _NOTE, "author": {**_NOTE, "maxLength": AUTHOR_LENGTH}},
+    "example": {"metric": "actor/entropy", "note": "temperature raised on purpose", "author": "mia"},
 }
 
 
@@ -61,35 +70,43 @@ def decode_config(value: Any) -> RunConfig:
     Raises:
         ApiError: 422 with every problem.
     """
-    return _told(run_configs.read, value)
+    return told(run_configs.read, value)
 
 
 def decode_rebaseline(value: Any) -> Rebaseline:
-    """The re-baseline in ``value``, a parsed JSON body.
+    """The re-baseline in ``value``, a parsed JSON body; its note begins with the author, if one is named.
 
     Raises:
         ApiError: 422 with every problem.
     """
-    given = _told(lambda one: fields_of(one, ("metric", "note")), value)
+    given = told(lambda one: fields_of(one, ("metric", "note", "author")), value)
     problems = []
     if "metric" in given and not is_metric_name(given["metric"]):
         problems.append({"field": "metric", "problem": "send a metric's name, or leave it out to mean all metrics"})
     if not is_text(given.get("note", ""), NOTE_LENGTH, least=0):
         problems.append({"field": "note", "problem": f"send a printable text of at most {NOTE_LENGTH} characters"})
+    if not is_text(given.get("author", ""), AUTHOR_LENGTH, least=0):
+        problems.append({"field": "author", "problem": f"send a printable text of at most {AUTHOR_LENGTH} characters"})
     if problems:
-        raise _refusal(problems)
-    return Rebaseline(given.get("metric"), given.get("note", ""))
+        raise refusal(problems)
+    return Rebaseline(given.get("metric"), ": ".join(filter(None, (given.get("author"), given.get("note", "")))))
 
 
-def _told(read: Callable[[Any], T], value: Any) -> T:
+def told(read: Callable[[Any], T], value: Any) -> T:
+    """What ``read`` makes of ``value``; what it refuses is refused as a request.
+
+    Raises:
+        ApiError: 422 with every problem.
+    """
     try:
         return read(value)
     except ConfigRefused as error:
         if error.problems:
-            raise _refusal(error.problems) from None
+            raise refusal(error.problems) from None
         raise ApiError(422, str(error), "validation") from None
 
 
-def _refusal(problems: Sequence[dict[str, str]]) -> ApiError:
+def refusal(problems: Sequence[dict[str, str]]) -> ApiError:
+    """The answer to a body of which nothing is taken."""
     text = "nothing was stored: the body is not valid; see problems"
     return ApiError(422, text, "validation", list(problems[:MOST_PROBLEMS]))

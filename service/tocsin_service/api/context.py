@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request
 from pydantic import AfterValidator
@@ -13,13 +13,14 @@ from pydantic import AfterValidator
 from tocsin_detectors.texts import Language
 from tocsin_service.api.errors import ApiError
 from tocsin_service.exposition import Exposition
+from tocsin_service.pictures import Pictures
 from tocsin_service.presentation import Presentation
 from tocsin_service.settings import Settings
 from tocsin_service.store import Appended, Record, RunSummary, Store
 from tocsin_service.tensors.worker import TensorWorker
 from tocsin_service.vectors import is_run_id
 
-__all__ = ["Context", "Given", "RunId", "Shown", "append", "known_run"]
+__all__ = ["Context", "Given", "Limit", "RunId", "Shown", "append", "json_body", "known_run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Context:
         trouble: why this process doesn't judge what it should; None while it does.
         warning: why nobody judges, where that is the task of other processes; None while somebody does.
         tensors: computes the metrics of tensors; None where that isn't offered.
+        notified: tells the deliveries of this process that they may have more to say, or less.
+        pictures: draws incidents.
         large_bodies: held while a large body is decoded: a few of them at a time bound the memory.
     """
 
@@ -43,6 +46,8 @@ class Context:
     trouble: Callable[[], str | None]
     warning: Callable[[], str | None] = lambda: None
     tensors: TensorWorker | None = None
+    notified: Callable[[], None] = lambda: None
+    pictures: Pictures = field(default_factory=Pictures)
     large_bodies: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
 
 
@@ -67,6 +72,7 @@ def _presentation(
 
 
 Shown = Annotated[Presentation, Depends(_presentation)]
+Limit = Annotated[int, Query(ge=1, le=10_000)]
 RunId = Annotated[
     str,
     Path(
@@ -78,6 +84,11 @@ RunId = Annotated[
     ),
     AfterValidator(_check_run),
 ]
+
+
+def json_body(schema: dict[str, Any]) -> dict[str, Any]:
+    """The description of a route whose body is JSON of this schema."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 async def append(context: Context, run: str, records: Sequence[Record]) -> Appended:

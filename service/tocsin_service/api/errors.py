@@ -37,11 +37,21 @@ class ApiError(Exception):
         error: what is wrong and what to do.
         reason: label in /metrics; one word.
         problems: one mapping each for what is wrong where.
+        retry_seconds: with 429 or 503: when to come back.
     """
 
-    def __init__(self, status: int, error: str, reason: str, problems: Sequence[Mapping[str, Any]] = ()) -> None:
+    def __init__(
+        self,
+        status: int,
+        error: str,
+        reason: str,
+        problems: Sequence[Mapping[str, Any]] = (),
+        *,
+        retry_seconds: int = RETRY_SECONDS,
+    ) -> None:
         super().__init__(error)
         self.status, self.error, self.reason, self.problems = status, error, reason, problems
+        self.retry_seconds = retry_seconds
 
     @classmethod
     def of(cls, error: StoreUnavailable | TooManyRuns) -> ApiError:
@@ -56,7 +66,7 @@ def error_response(error: ApiError) -> Response:
     content: dict[str, Any] = {"error": error.error}
     if error.problems:
         content["problems"] = list(error.problems[:MOST_PROBLEMS])
-    headers = {"retry-after": str(RETRY_SECONDS)} if error.status in {429, 503} else {}
+    headers = {"retry-after": str(error.retry_seconds)} if error.status in {429, 503} else {}
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
     return StrictJson(content, error.status, headers)

@@ -7,16 +7,20 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 __all__ = [
+    "ActList",
     "AlertList",
     "AppendedModel",
     "ErrorModel",
     "Health",
+    "IncidentDetail",
     "IncidentList",
     "MeasuredModel",
     "Responses",
     "RunList",
     "RunModel",
     "SeriesList",
+    "SilenceList",
+    "SilenceModel",
     "errors",
 ]
 
@@ -91,6 +95,23 @@ class EvidenceModel(BaseModel):
     detail: str
 
 
+class AcknowledgedModel(BaseModel):
+    author: str
+    comment: str
+    time: Annotated[float, Field(description="Unix time.")]
+
+
+class SilencedModel(BaseModel):
+    id: Annotated[str, Field(description="Of the silence.")]
+    ends: Annotated[float, Field(description="Unix time.")]
+
+
+Acknowledged = Annotated[AcknowledgedModel | None, Field(description="Who looks after the incident; null: nobody.")]
+Silenced = Annotated[
+    SilencedModel | None, Field(description="While it fires, the silence that lasts longest of those about it.")
+]
+
+
 class AlertModel(BaseModel):
     id: str
     run: str
@@ -111,6 +132,8 @@ class AlertModel(BaseModel):
     resolved_step: int | None
     reason: str | None
     runbook: Runbook
+    acknowledged: Acknowledged
+    silenced: Silenced
 
 
 class AlertList(BaseModel):
@@ -134,10 +157,49 @@ class IncidentModel(BaseModel):
     opened_step: int
     resolved_step: int | None
     runbook: Runbook
+    acknowledged: Acknowledged
+    silenced: Silenced
 
 
 class IncidentList(BaseModel):
     incidents: list[IncidentModel]
+
+
+class IncidentDetail(IncidentModel):
+    alerts: Annotated[list[AlertModel], Field(description="Its members, in order of onset.")]
+
+
+class MatchersModel(BaseModel):
+    run: Annotated[str, Field(description="Pattern of run ids, as in a shell.")]
+    rule: Annotated[str, Field(description="Pattern of rule names.")]
+    severity: Annotated[SeverityName | None, Field(description="This one alone; null: any.")]
+    labels: Annotated[dict[str, str], Field(description="Name of a run's label to the pattern of its value.")]
+
+
+class SilenceModel(BaseModel):
+    id: str
+    state: Literal["pending", "active", "expired"]
+    matchers: Annotated[MatchersModel, Field(description="All of it has to match.")]
+    starts: float
+    ends: float
+    author: str
+    comment: str
+
+
+class SilenceList(BaseModel):
+    silences: list[SilenceModel]
+
+
+class ActModel(BaseModel):
+    time: float
+    actor: Annotated[str, Field(description="Name of the token; `link`: a signed link; `local`: none was asked for.")]
+    action: str
+    subject: Annotated[str, Field(description="What it was done to: id of a silence, a run, or an incident.")]
+    detail: Annotated[dict[str, Any], Field(description="What was given.")]
+
+
+class ActList(BaseModel):
+    acts: list[ActModel]
 
 
 class Health(BaseModel):
@@ -148,15 +210,15 @@ class Health(BaseModel):
 _MEANINGS = {
     400: "The body can't be read: broken gzip, or it ended too early.",
     401: "A token is needed.",
-    403: "The request comes from another web site.",
-    404: "No such run.",
+    403: "The token lacks the scope, or the request comes from another web site.",
+    404: "No such run, incident or silence.",
     408: "The body came in too slowly.",
     411: "The Content-Length is missing.",
     413: "The body is too large; send less at a time.",
     415: "The Content-Encoding is not known.",
     421: "The service has no token and was called by a name that isn't this machine's.",
     422: "Something in the request is malformed; nothing was stored.",
-    429: "The store holds as many runs as it may.",
+    429: "Too many requests, or there are as many runs or silences as may be. See Retry-After.",
     501: "The service lacks what it needs for that; the text says how to install it.",
     503: "The store can't be used now; nothing was stored. See Retry-After.",
 }
@@ -165,5 +227,6 @@ _MEANINGS = {
 def errors(*statuses: int) -> Responses:
     """The error answers of a route: the given ones and those that every route has."""
     return {
-        status: {"model": ErrorModel, "description": _MEANINGS[status]} for status in sorted({401, 403, 421, *statuses})
+        status: {"model": ErrorModel, "description": _MEANINGS[status]}
+        for status in sorted({401, 403, 421, 429, *statuses})
     }

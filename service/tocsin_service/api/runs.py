@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import StringConstraints
 from starlette.responses import Response
 
-from tocsin_detectors.alerts import Severity, State
 from tocsin_detectors.entries import RunConfig
-from tocsin_service.api import body
+from tocsin_service.api import acting, body
 from tocsin_service.api.configs import CONFIG_SCHEMA, REBASELINE_SCHEMA, decode_config, decode_rebaseline
-from tocsin_service.api.context import Given, RunId, Shown, append, known_run
+from tocsin_service.api.context import Given, Limit, RunId, append, json_body, known_run
 from tocsin_service.api.errors import StrictJson
-from tocsin_service.api.models import AlertList, AppendedModel, IncidentList, RunList, RunModel, SeriesList, errors
+from tocsin_service.api.models import AppendedModel, RunList, RunModel, SeriesList, errors
 from tocsin_service.api.series import read_series
 from tocsin_service.api.vectors import LARGEST_INTEGER
 from tocsin_service.store import Record, RunSummary
@@ -25,19 +24,9 @@ __all__ = ["router"]
 
 router = APIRouter()
 
-SMALL = body.Limits(2**18, 2**20)  # for bodies that are a few fields
-T = TypeVar("T")
-
 MetricName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Metrics = Annotated[list[MetricName], Query(min_length=1, max_length=50, description="Own or canonical names.")]
 After = Annotated[int | None, Query(ge=0, le=LARGEST_INTEGER, description="Only steps beyond this one.")]
-Limit = Annotated[int, Query(ge=1, le=10_000)]
-StateFilter = Annotated[State | None, Query()]
-SeverityFilter = Annotated[Severity | None, Query()]
-
-
-def _json_body(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def summary_to_json(summary: RunSummary) -> dict[str, Any]:
@@ -68,12 +57,14 @@ def show_run(run: RunId, context: Given) -> Response:
     "/v1/runs/{run}",
     summary="Describe a run",
     responses={200: {"model": RunModel}, **errors(400, 408, 413, 415, 422, 429, 503)},
-    openapi_extra=_json_body(CONFIG_SCHEMA),
+    openapi_extra=json_body(CONFIG_SCHEMA),
 )
-async def describe_run(run: RunId, request: Request, context: Given) -> Response:
+async def describe_run(run: RunId, request: Request, context: Given, actor: acting.Actor) -> Response:
     """Sets what the trainer knows of its run; fields that are left out keep their value."""
-    config = decode_config(body.parse(await body.read(request, SMALL)))
-    await append(context, run, [Record(config)])
+    config = decode_config(body.parse(await body.read(request, body.SMALL)))
+    appended = await append(context, run, [Record(config)])
+    if appended.accepted:
+        await acting.write_down(context, actor, "configure", run, config_to_json(config))
     return StrictJson(summary_to_json(await asyncio.to_thread(known_run, context, run)))
 
 
@@ -82,13 +73,13 @@ async def describe_run(run: RunId, request: Request, context: Given) -> Response
     status_code=202,
     summary="Accept a new normal",
     responses={202: {"model": AppendedModel}, **errors(400, 404, 408, 413, 415, 422, 503)},
-    openapi_extra=_json_body(REBASELINE_SCHEMA),
+    openapi_extra=json_body(REBASELINE_SCHEMA),
 )
-async def rebaseline(run: RunId, request: Request, context: Given) -> Response:
+async def rebaseline(run: RunId, request: Request, context: Given, actor: acting.Actor) -> Response:
     """Forgets the baselines of one metric or of all, and resolves the alerts that they raised."""
-    entry = decode_rebaseline(body.parse(await body.read(request, SMALL)))
+    entry = decode_rebaseline(body.parse(await body.read(request, body.SMALL)))
     await asyncio.to_thread(known_run, context, run)
-    appended = await append(context, run, [Record(entry)])
+    appended = await acting.rebaseline(context, actor, run, [entry])
     return StrictJson({"accepted": appended.accepted, "repeated": appended.repeated}, 202)
 
 
@@ -100,69 +91,3 @@ def show_series(run: RunId, context: Given, metric: Metrics, after: After = None
     framework = known_run(context, run).config.framework
     series = read_series(context.store, run, metric, after=after, limit=limit, framework=framework)
     return StrictJson({"run": run, "series": series})
-
-
-@router.get(
-    "/v1/runs/{run}/alerts",
-    summary="List a run's alerts",
-    responses={200: {"model": AlertList}, **errors(404, 422, 503)},
-)
-def list_run_alerts(
-    run: RunId,
-    context: Given,
-    shown: Shown,
-    state: StateFilter = None,
-    severity: SeverityFilter = None,
-    limit: Limit = 1000,
-) -> Response:
-    """Alerts in their latest form, newest first."""
-    known_run(context, run)
-    alerts = context.store.alerts(run, state, severity, limit)
-    return StrictJson({"alerts": [shown.alert(alert) for alert in alerts]})
-
-
-@router.get(
-    "/v1/runs/{run}/incidents",
-    summary="List a run's incidents",
-    responses={200: {"model": IncidentList}, **errors(404, 422, 503)},
-)
-def list_run_incidents(
-    run: RunId,
-    context: Given,
-    shown: Shown,
-    state: StateFilter = None,
-    severity: SeverityFilter = None,
-    limit: Limit = 1000,
-) -> Response:
-    """Incidents in their latest form, newest first."""
-    known_run(context, run)
-    incidents = context.store.incidents(run, state, severity, limit)
-    return StrictJson({"incidents": [shown.incident(incident) for incident in incidents]})
-
-
-@router.get("/v1/alerts", summary="List what is firing", responses={200: {"model": AlertList}, **errors(422, 503)})
-def list_alerts(
-    context: Given,
-    shown: Shown,
-    state: StateFilter = State.FIRING,
-    severity: SeverityFilter = None,
-    limit: Limit = 1000,
-) -> Response:
-    """Alerts of all runs, newest first; the firing ones unless another state is asked for."""
-    alerts = context.store.alerts(None, state, severity, limit)
-    return StrictJson({"alerts": [shown.alert(alert) for alert in alerts]})
-
-
-@router.get(
-    "/v1/incidents", summary="List open incidents", responses={200: {"model": IncidentList}, **errors(422, 503)}
-)
-def list_incidents(
-    context: Given,
-    shown: Shown,
-    state: StateFilter = State.FIRING,
-    severity: SeverityFilter = None,
-    limit: Limit = 1000,
-) -> Response:
-    """Incidents of all runs, newest first; the open ones unless another state is asked for."""
-    incidents = context.store.incidents(None, state, severity, limit)
-    return StrictJson({"incidents": [shown.incident(incident) for incident in incidents]})

@@ -26,7 +26,7 @@ def decode(data: bytes, content_type: str, now: float, *, max_metrics: int, max_
     Raises:
         ApiError: 413 too many vectors; 422 with every problem (the first 20) and what to send instead.
     """
-    lines = body.parse_lines(data, content_type)
+    lines = body.parse_lines(data, content_type, max_batch)
     if lines is None:
         value = body.parse(data)
         placed = [({"index": index}, one) for index, one in enumerate(value if isinstance(value, list) else [value])]

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tocsin_detectors.alerts import Alert, Event, Incident, Severity, State
 from tocsin_detectors.entries import Entry, RunConfig
+from tocsin_service.acknowledgements import Acknowledgement
+from tocsin_service.audit import Act
 from tocsin_service.silences import Silence
+from tocsin_service.store.notices import Claim, Notification, Settlement, Told
 
 __all__ = [
     "Appended",
@@ -34,6 +37,7 @@ __all__ = [
     "Told",
     "TooManyRuns",
     "Trimmed",
+    "Usage",
 ]
 
 
@@ -105,15 +109,6 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Notification:
-    """A wish to tell ``receiver`` of an incident. Counts only if the event of id ``event`` is new in its commit."""
-
-    receiver: str
-    incident: str
-    event: str
-
-
-@dataclass(frozen=True, slots=True)
 class Commit:
     """One step of a run's fold: all of it is stored, or nothing.
 
@@ -146,64 +141,33 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a receiver was last told of an incident, and when (Unix seconds)."""
-
-    rule: str
-    severity: Severity
-    state: State
-    time: float
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A notification that a sender has taken.
-
-    Attributes:
-        news: number of the latest news it covers; later news keep the notification pending.
-        tries: attempts that have failed since the last success.
-        told: what the receiver knows already, None if nothing.
-        incident: as it is now. None if a re-fold has removed it.
-    """
-
-    receiver: str
-    incident_id: str
-    news: int
-    tries: int
-    told: Told | None
-    incident: Incident | None
-    alerts: tuple[Alert, ...] = ()
-    config: RunConfig = field(default_factory=RunConfig)
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """How a claim ended.
-
-    Attributes:
-        told: what the receiver knows now; None if nothing was sent.
-        retry_at: Unix time in seconds of the next attempt; None: done with this news.
-        error: why it failed, without secrets.
-    """
-
-    claim: Claim
-    told: Told | None = None
-    retry_at: float | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Retention:
     """What the store keeps.
 
     Attributes:
         entries: most entries of a run's log, the latest; 0: no bound.
         days: entries that came in longer ago go, and so do runs of which nothing was heard for so long, with their
-            alerts and notifications, and silences that ended so long ago; 0: no bound.
+            alerts, acknowledgements and notifications, and silences that ended so long ago; 0: no bound.
     """
 
     entries: int = 0
     days: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How full the store is.
+
+    Attributes:
+        used: bytes it takes: of the database files, or of Redis' memory.
+        free: bytes it may still take: free space of the disk, or up to Redis' ``maxmemory``; None if there is no bound.
+        runs, most_runs: how many runs it has and may have.
+    """
+
+    used: int
+    free: int | None
+    runs: int
+    most_runs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +234,7 @@ class Store(Protocol):
         ...
 
     def settle(self, settlement: Settlement) -> None:
-        """Ends a claim."""
+        """Ends a claim, unless its news have been settled meanwhile: by whoever had it after the lease was over."""
         ...
 
     def next_due(self, receiver: str) -> float | None:
@@ -278,7 +242,7 @@ class Store(Protocol):
         ...
 
     def pending_notifications(self) -> int:
-        """Notifications that wait for their receiver."""
+        """Notifications that wait for their receiver, without those that are put off: reminders, silences."""
         ...
 
     def run(self, run: str) -> RunSummary | None:
@@ -299,6 +263,33 @@ class Store(Protocol):
 
     def incidents(self, run: str | None, state: State | None, severity: Severity | None, limit: int) -> list[Incident]:
         """Incidents in their latest form, newest first; None does not filter."""
+        ...
+
+    def incident(self, run: str, incident: str) -> tuple[Incident, tuple[Alert, ...]] | None:
+        """An incident of the run with its alerts in order of onset; None if there is none of that id."""
+        ...
+
+    def acknowledge(self, acknowledgement: Acknowledgement) -> bool:
+        """Keeps who looks after an incident, in place of an earlier one; False if there is no such incident.
+
+        It is news for the receivers that were told of the incident, due from the acknowledgement's time on.
+        """
+        ...
+
+    def acknowledgements(self, run: str | None = None) -> dict[str, Acknowledgement]:
+        """Acknowledgements of the run, or of all, by the incident's id."""
+        ...
+
+    def record(self, act: Act) -> None:
+        """Adds to the audit log, of which the latest 10,000 acts are kept."""
+        ...
+
+    def acts(self, limit: int) -> list[Act]:
+        """The ``limit`` latest acts, latest first."""
+        ...
+
+    def usage(self) -> Usage:
+        """How full the store is."""
         ...
 
     def seek(self, run: str, after: int | None, last: int) -> int:
@@ -326,7 +317,7 @@ class Store(Protocol):
         ...
 
     def add_silence(self, silence: Silence) -> None:
-        """Keeps a silence; one of the same id is replaced."""
+        """Keeps a silence; one of the same id is replaced. Of more than 2,000 those go that end first."""
         ...
 
     def silences(self) -> list[Silence]:

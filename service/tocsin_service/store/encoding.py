@@ -22,6 +22,8 @@ from tocsin_detectors.alerts import (
     incident_to_json,
 )
 from tocsin_detectors.entries import Entry, RunConfig, entry_from_json, entry_to_json
+from tocsin_service.acknowledgements import Acknowledgement
+from tocsin_service.audit import Act
 from tocsin_service.silences import Silence, silence_from_json, silence_to_json
 from tocsin_service.store import Told
 
@@ -29,6 +31,10 @@ __all__ = [
     "KINDS",
     "Kind",
     "Subject",
+    "acknowledgement_from_text",
+    "acknowledgement_text",
+    "act_from_text",
+    "act_text",
     "alert_from_text",
     "config_fields",
     "config_from_text",
@@ -111,12 +117,28 @@ def incident_from_text(text: str) -> Incident:
 
 
 def told_text(told: Told) -> str:
-    return dump([told.rule, told.severity, told.state, told.time])
+    return dump([told.rule, told.severity, told.state, told.time, told.thread, told.acknowledged])
 
 
 def told_from_text(text: str) -> Told:
-    rule, severity, state, time = json.loads(text)
-    return Told(rule, Severity(severity), State(state), time)
+    rule, severity, state, time, *later = json.loads(text)  # texts of old have only these
+    return Told(rule, Severity(severity), State(state), time, *later)
+
+
+def acknowledgement_text(acknowledgement: Acknowledgement) -> str:
+    return dump(asdict(acknowledgement))
+
+
+def acknowledgement_from_text(text: str) -> Acknowledgement:
+    return Acknowledgement(**json.loads(text))
+
+
+def act_text(act: Act) -> str:
+    return dump([act.time, act.actor, act.action, act.subject, dict(act.detail)])
+
+
+def act_from_text(text: str) -> Act:
+    return Act(*json.loads(text))
 
 
 def silence_text(silence: Silence) -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -12,6 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from tocsin_service.priority import give_way
 from tocsin_service.settings import Settings
 from tocsin_service.tensors.admission import Admission
 from tocsin_service.tensors.errors import TensorsRefused
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorWorker"]
 
-NICENESS = 10
 COMPUTE = "tocsin_service.tensors.compute"
 
 
@@ -36,7 +33,7 @@ class TensorWorker:
 
     def __init__(self, settings: Settings) -> None:
         self._compute = partial(_compute, settings.tensor_device, settings.tensor_threads)
-        self._executor = ThreadPoolExecutor(1, "tocsin-tensors", initializer=_give_way)
+        self._executor = ThreadPoolExecutor(1, "tocsin-tensors", initializer=give_way)
         self.admission = Admission(settings.tensor_queue, settings.tensor_queue_bytes)
 
     @staticmethod
@@ -70,9 +67,3 @@ def _compute(device: str, threads: int, body: Body, options: Options) -> Compute
     except TensorsRefused as error:
         return type(error)(str(error))
     return computed
-
-
-def _give_way() -> None:
-    """Lets the event loop and the worker go first where there are too few cores for all of them."""
-    if sys.platform == "linux":  # elsewhere a thread has no priority of its own
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

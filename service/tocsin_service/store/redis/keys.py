@@ -8,9 +8,12 @@ from __future__ import annotations
 from tocsin_service.partitions import partition_of
 
 __all__ = [
+    "ACKNOWLEDGED",
+    "AUDIT",
     "COUNTS",
     "DEAD",
     "LOGS",
+    "RECEIVERS",
     "RUNS",
     "SILENCES",
     "START",
@@ -24,8 +27,11 @@ __all__ = [
     "seconds",
 ]
 
+ACKNOWLEDGED = "tocsin:acknowledged"
+AUDIT = "tocsin:audit"
 COUNTS = "tocsin:counts"
 DEAD = "tocsin:dead"
+RECEIVERS = "tocsin:receivers"
 SILENCES = "tocsin:silences"
 RUNS = "tocsin:runs"
 LOGS = "tocsin:{*}:log"  # a pattern

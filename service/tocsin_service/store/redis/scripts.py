@@ -9,7 +9,19 @@ import hashlib
 from dataclasses import dataclass
 from importlib import resources
 
-__all__ = ["ADMIT", "AHEAD", "APPEND", "CLAIM", "COMMIT", "REMOVE", "SEEK_LAST", "SETTLE", "TRIM", "Script"]
+__all__ = [
+    "ACKNOWLEDGE",
+    "ADMIT",
+    "AHEAD",
+    "APPEND",
+    "CLAIM",
+    "COMMIT",
+    "REMOVE",
+    "SEEK_LAST",
+    "SETTLE",
+    "TRIM",
+    "Script",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +38,7 @@ def _load(name: str) -> Script:
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
+ACKNOWLEDGE = _load("acknowledge")
 ADMIT = _load("admit")
 AHEAD = _load("ahead")
 APPEND = _load("append")

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from tocsin_detectors.alerts import Alert, Incident, Severity, State
-from tocsin_service.silences import Silence, expired
+from tocsin_service.acknowledgements import Acknowledgement
+from tocsin_service.audit import MOST_ACTS, Act
+from tocsin_service.silences import Silence, expired, superfluous
 from tocsin_service.store import (
     Appended,
     Claim,
@@ -21,16 +23,26 @@ from tocsin_service.store import (
     Store,
     Stored,
     Trimmed,
+    Usage,
 )
-from tocsin_service.store.encoding import alert_from_text, incident_from_text, silence_from_text, silence_text
+from tocsin_service.store.encoding import (
+    acknowledgement_from_text,
+    acknowledgement_text,
+    act_from_text,
+    act_text,
+    alert_from_text,
+    incident_from_text,
+    silence_from_text,
+    silence_text,
+)
 from tocsin_service.store.redis import committing, keys, outbox, retention
 from tocsin_service.store.redis.appending import Appender
 from tocsin_service.store.redis.connection import Address, Connection, connect
 from tocsin_service.store.redis.entries import Limits
 from tocsin_service.store.redis.overlooked import Lookout
 from tocsin_service.store.redis.reading import Reader
-from tocsin_service.store.redis.scripts import COMMIT
-from tocsin_service.store.redis.summaries import listed, summaries
+from tocsin_service.store.redis.scripts import ACKNOWLEDGE, COMMIT
+from tocsin_service.store.redis.summaries import listed, members, summaries
 
 __all__ = ["RedisStore"]
 
@@ -54,6 +66,7 @@ class RedisStore(Store):
         self, address: Address, *, max_runs: int = 10_000, max_metrics: int = 2_000, max_bytes: int = 8 * 2**20
     ) -> None:
         self._connection = Connection(connect(address))
+        self._max_runs = max_runs
         self._appender = Appender(self._connection, max_runs)
         self._reader = Reader(self._connection, Limits(max_metrics, max_bytes), max_runs)
         self._lookout = Lookout(self._connection)
@@ -117,6 +130,40 @@ class RedisStore(Store):
         texts = listed(self._connection, "incidents", run, state, severity, limit)
         return [incident_from_text(text) for text in texts]
 
+    def incident(self, run: str, incident: str) -> tuple[Incident, tuple[Alert, ...]] | None:
+        known, text = self._connection.ask_all(
+            [("HEXISTS", keys.of(run, "incidents"), incident), ("HGET", "tocsin:incidents", incident)]
+        )
+        if not known or text is None:
+            return None
+        found = incident_from_text(text)
+        return found, members(self._connection, found)
+
+    def acknowledge(self, acknowledgement: Acknowledgement) -> bool:
+        run, incident, time = acknowledgement.run, acknowledgement.incident, acknowledgement.time
+        text = acknowledgement_text(acknowledgement)
+        return bool(self._connection.run(ACKNOWLEDGE, run, incident, text, repr(float(time))))
+
+    def acknowledgements(self, run: str | None = None) -> dict[str, Acknowledgement]:
+        if run is None:
+            found = self._connection.ask("HGETALL", keys.ACKNOWLEDGED)
+        else:
+            ids = self._connection.ask("SMEMBERS", keys.of(run, "acknowledged"))
+            texts = self._connection.ask("HMGET", keys.ACKNOWLEDGED, *ids) if ids else []
+            found = {name: text for name, text in zip(ids, texts, strict=True) if text is not None}
+        return {name: acknowledgement_from_text(text) for name, text in found.items()}
+
+    def record(self, act: Act) -> None:
+        self._connection.ask_all([("LPUSH", keys.AUDIT, act_text(act)), ("LTRIM", keys.AUDIT, 0, MOST_ACTS - 1)])
+
+    def acts(self, limit: int) -> list[Act]:
+        return [act_from_text(text) for text in self._connection.ask("LRANGE", keys.AUDIT, 0, limit - 1)]
+
+    def usage(self) -> Usage:
+        memory, runs = self._connection.ask_all([("INFO", "memory"), ("ZCARD", keys.RUNS)])
+        used, most = int(memory["used_memory"]), int(memory["maxmemory"])
+        return Usage(used, max(0, most - used) if most else None, int(runs), self._max_runs)
+
     def seek(self, run: str, after: int | None, last: int) -> int:
         return self._reader.seek(run, after, last)
 
@@ -144,6 +191,8 @@ class RedisStore(Store):
 
     def add_silence(self, silence: Silence) -> None:
         self._connection.ask("HSET", keys.SILENCES, silence.id, silence_text(silence))
+        for old in superfluous(self.silences()):
+            self._connection.ask("HDEL", keys.SILENCES, old.id)
 
     def silences(self) -> list[Silence]:
         found = map(silence_from_text, self._connection.ask("HVALS", keys.SILENCES))

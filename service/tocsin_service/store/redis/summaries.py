@@ -6,15 +6,15 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from tocsin_detectors.alerts import Severity, State
+from tocsin_detectors.alerts import Alert, Incident, Severity, State
 from tocsin_detectors.entries import RunConfig
 from tocsin_service.store import RunSummary
-from tocsin_service.store.encoding import Kind, config_from_text
+from tocsin_service.store.encoding import Kind, alert_from_text, config_from_text
 from tocsin_service.store.redis import keys
 from tocsin_service.store.redis.configs import config_from_hash
 from tocsin_service.store.redis.connection import Command, Connection
 
-__all__ = ["config_of", "listed", "summaries"]
+__all__ = ["config_of", "listed", "members", "summaries"]
 
 PAGE = 500  # runs, payloads: what one command or one answer is about
 
@@ -74,6 +74,12 @@ def listed(
     ids = [one for _, one in heapq.nlargest(limit, numbered)]
     texts = connection.ask_all([("HMGET", f"tocsin:{kind}", *page) for page in _pages(ids)])
     return [text for page in texts for text in page if text is not None]
+
+
+def members(connection: Connection, incident: Incident) -> tuple[Alert, ...]:
+    """The incident's alerts in order of onset."""
+    texts = connection.ask("HMGET", "tocsin:alerts", *incident.members) if incident.members else []
+    return tuple(alert_from_text(text) for text in texts if text is not None)
 
 
 def _pairs(flat: Sequence[str]) -> Iterator[tuple[str, str]]:

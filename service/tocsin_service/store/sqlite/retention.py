@@ -79,7 +79,7 @@ def remove_run(connection: sqlite3.Connection, *, run: str, keep: Retention, now
     if found is None:
         return None
     run_id, entries = found
-    for table in ("log", "days", "state", "events", "alerts", "incidents", "outbox"):
+    for table in ("log", "days", "state", "events", "alerts", "incidents", "acknowledgements", "outbox"):
         connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608 - one of ours
     connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
     return int(entries) if entries > 0 else 0

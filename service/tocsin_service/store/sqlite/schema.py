@@ -12,13 +12,14 @@ from tocsin_service.store import StoreRefused
 
 __all__ = ["SCHEMA_VERSION", "connect", "lock", "migrate"]
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 APPLICATION_ID = 0x746F6373  # "tocs": tells our files from other programs' SQLite files
 
 # Payloads are JSON texts: a REAL column would turn NaN into NULL. `entry` is the last column, so that a scan over steps
 # and times doesn't read the payloads. `days` says of a run how far its log had come when a day (of Unix time) began.
 # Only days at which something came in are noted.
 # `base` is the position of the first entry that is kept, once some are not; `began` that of a subject's first event.
+# `postponed` says that a row of the outbox waits because somebody wants it so, and not in a backoff.
 TABLES = """
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY,
@@ -102,6 +103,7 @@ CREATE TABLE outbox (
     tries INTEGER NOT NULL DEFAULT 0,
     told TEXT,
     error TEXT,
+    postponed INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (receiver, incident)
 ) WITHOUT ROWID;
 CREATE INDEX outbox_due ON outbox (receiver, due) WHERE news > settled;
@@ -112,6 +114,16 @@ CREATE TABLE silences (
     ends REAL NOT NULL,
     payload TEXT NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE acknowledgements (
+    incident TEXT PRIMARY KEY,
+    run_id INTEGER NOT NULL REFERENCES runs (id),
+    payload TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX acknowledgements_by_run ON acknowledgements (run_id);
+CREATE TABLE acts (
+    id INTEGER PRIMARY KEY,
+    payload TEXT NOT NULL
+);
 """
 
 # What takes a file of an older version to the next one.
@@ -140,6 +152,19 @@ CREATE TABLE silences (
     ends REAL NOT NULL,
     payload TEXT NOT NULL
 ) WITHOUT ROWID;
+""",
+    3: """
+ALTER TABLE outbox ADD COLUMN postponed INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE acknowledgements (
+    incident TEXT PRIMARY KEY,
+    run_id INTEGER NOT NULL REFERENCES runs (id),
+    payload TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX acknowledgements_by_run ON acknowledgements (run_id);
+CREATE TABLE acts (
+    id INTEGER PRIMARY KEY,
+    payload TEXT NOT NULL
+);
 """,
 }
 

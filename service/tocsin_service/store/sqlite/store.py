@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tocsin_detectors.alerts import Alert, Incident, Severity, State
+from tocsin_service.acknowledgements import Acknowledgement
+from tocsin_service.audit import Act
 from tocsin_service.silences import Silence
 from tocsin_service.store import (
     Appended,
@@ -34,8 +36,11 @@ from tocsin_service.store import (
     StoreRefused,
     StoreUnavailable,
     Trimmed,
+    Usage,
 )
 from tocsin_service.store.encoding import (
+    acknowledgement_from_text,
+    act_from_text,
     alert_from_text,
     config_from_text,
     dump,
@@ -43,7 +48,7 @@ from tocsin_service.store.encoding import (
     incident_from_text,
     silence_from_text,
 )
-from tocsin_service.store.sqlite import outbox, retention, schema, silencing, writing
+from tocsin_service.store.sqlite import acknowledging, auditing, outbox, retention, schema, silencing, writing
 from tocsin_service.store.sqlite.wal import Wal
 from tocsin_service.store.sqlite.writer import Writer
 
@@ -82,7 +87,8 @@ class SqliteStore(Store):
             if isinstance(error, StoreRefused):
                 raise
             raise StoreRefused(f"{path}: can't be opened as the database ({error}); choose another db") from None
-        self._writer = Writer(self._connection, Wal(self._connection, path))
+        self._wal = Wal(self._connection, path)
+        self._writer = Writer(self._connection, self._wal)
         self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue(READERS)
         self._closed = False
 
@@ -140,6 +146,12 @@ class SqliteStore(Store):
 
     def expire_silence(self, silence: str, now: float) -> bool:
         return self._write(silencing.expire, silence=silence, now=now)
+
+    def acknowledge(self, acknowledgement: Acknowledgement) -> bool:
+        return self._write(acknowledging.acknowledge, acknowledgement=acknowledgement)
+
+    def record(self, act: Act) -> None:
+        self._write(auditing.record, act=act)
 
     def check(self) -> None:
         # Writes a page although nothing changes: only that finds a full disk.
@@ -218,7 +230,7 @@ class SqliteStore(Store):
         return None if due is None else float(due)
 
     def pending_notifications(self) -> int:
-        return int(self._rows("SELECT count(*) FROM outbox WHERE news > settled")[0][0])
+        return int(self._rows("SELECT count(*) FROM outbox WHERE news > settled AND NOT postponed")[0][0])
 
     def run(self, run: str) -> RunSummary | None:
         found = self._summaries("WHERE run = ?", run)
@@ -261,6 +273,27 @@ class SqliteStore(Store):
     def incidents(self, run: str | None, state: State | None, severity: Severity | None, limit: int) -> list[Incident]:
         return [incident_from_text(text) for text in self._payloads("incidents", run, state, severity, limit)]
 
+    def incident(self, run: str, incident: str) -> tuple[Incident, tuple[Alert, ...]] | None:
+        with self._reader() as connection:
+            connection.execute("BEGIN")  # so that the alerts are those of the incident as it is here
+            try:
+                row = connection.execute(
+                    "SELECT payload FROM incidents WHERE id = ? AND run_id = (SELECT id FROM runs WHERE run = ?)",
+                    (incident, run),
+                ).fetchone()
+                if row is None:
+                    return None
+                found = incident_from_text(row[0])
+                return found, outbox.members(connection, found)
+            finally:
+                connection.execute("ROLLBACK")
+
+    def acknowledgements(self, run: str | None = None) -> dict[str, Acknowledgement]:
+        where = "" if run is None else "WHERE run_id = (SELECT id FROM runs WHERE run = ?)"
+        given = () if run is None else (run,)
+        rows = self._rows(f"SELECT incident, payload FROM acknowledgements {where}", *given)  # noqa: S608 - one of ours
+        return {incident: acknowledgement_from_text(text) for incident, text in rows}
+
     def _payloads(
         self, table: str, run: str | None, state: State | None, severity: Severity | None, limit: int
     ) -> list[str]:
@@ -282,6 +315,19 @@ class SqliteStore(Store):
         return [
             silence_from_text(text) for (text,) in self._rows("SELECT payload FROM silences ORDER BY starts DESC, id")
         ]
+
+    def acts(self, limit: int) -> list[Act]:
+        rows = self._rows("SELECT payload FROM acts ORDER BY id DESC LIMIT ?", limit)
+        return [act_from_text(text) for (text,) in rows]
+
+    def usage(self) -> Usage:
+        runs = self.count_runs()
+        try:
+            disk = os.statvfs(self._path)
+            used = self._path.stat().st_size + self._wal.size()
+        except OSError as error:
+            raise StoreUnavailable(f"the database's file can't be looked at: {error}") from error
+        return Usage(used, disk.f_bavail * disk.f_frsize, runs, self._max_runs)
 
     def dead_letters(self) -> int:
         return 0  # there is no way past the API

@@ -57,19 +57,6 @@ local function store(kind, id, slot, payload, cause)
   redis.call('HSET', 'tocsin:' .. kind, id, payload)
 end
 
--- A piece of news for a receiver. A row that waits already keeps its time: it may be in the middle of a backoff.
-local function notify(receiver, incident)
-  local row, due = 'tocsin:outbox:' .. receiver .. ':' .. incident, 'tocsin:due:' .. receiver
-  local counts = redis.call('HMGET', row, 'news', 'settled')
-  if tonumber(counts[1] or 0) <= tonumber(counts[2] or 0) then
-    redis.call('ZADD', due, time, incident)
-  end
-  redis.call('HSETNX', row, 'run', run)
-  redis.call('HINCRBY', row, 'news', 1)
-  redis.call('SADD', 'tocsin:receivers', receiver)
-  redis.call('SADD', of(run, 'outbox'), receiver .. ':' .. incident)
-end
-
 local state = redis.call('HMGET', main, 'created', 'committed', 'folded', 'given_at')
 local committed = state[2] or '0-0'
 if not state[1] or committed ~= expected then
@@ -117,7 +104,7 @@ end
 for _ = 1, tonumber(next_argument()) do
   local receiver, incident, event = next_argument(), next_argument(), next_argument()
   if new[event] then
-    notify(receiver, incident)
+    notify(run, receiver, incident, time)
   end
 end
 return 1

@@ -1,6 +1,7 @@
 -- Beginning of every script.
 
 local RUNS, DEAD, COUNTS = 'tocsin:runs', 'tocsin:dead', 'tocsin:counts'
+local RECEIVERS, ACKNOWLEDGED = 'tocsin:receivers', 'tocsin:acknowledged'
 local DEAD_KEPT = 10000
 local NUDGES_KEPT = 100000
 local TIMES_KEPT = 64 -- latest steps and times of a run
@@ -8,6 +9,19 @@ local MARK_EVERY = 64 -- vectors
 
 local function of(run, what)
   return 'tocsin:{' .. run .. '}:' .. what
+end
+
+-- The incidents that wait for a receiver, by when they are due; those of them that are put off; a row of the outbox.
+local function due(receiver)
+  return 'tocsin:due:' .. receiver
+end
+
+local function postponed(receiver)
+  return 'tocsin:postponed:' .. receiver
+end
+
+local function row(receiver, incident)
+  return 'tocsin:outbox:' .. receiver .. ':' .. incident
 end
 
 -- Whether stream id a is before b. Numbers of the store's own ids are small enough for Lua to be exact.
@@ -84,4 +98,19 @@ local function count_vector(run, id, step, time, seen, in_order)
     redis.call('HDEL', of(run, 'config'), 'finished')
     config_changed(run, id)
   end
+end
+
+-- A piece of news for a receiver. A row that waits keeps its time, as a sender has it or it is backing off; but not if
+-- it is only put off.
+local function notify(run, receiver, incident, time)
+  local key = row(receiver, incident)
+  local counts = redis.call('HMGET', key, 'news', 'settled')
+  local waits = tonumber(counts[1] or 0) > tonumber(counts[2] or 0)
+  if redis.call('ZREM', postponed(receiver), incident) == 1 or not waits then
+    redis.call('ZADD', due(receiver), time, incident)
+  end
+  redis.call('HSETNX', key, 'run', run)
+  redis.call('HINCRBY', key, 'news', 1)
+  redis.call('SADD', RECEIVERS, receiver)
+  redis.call('SADD', of(run, 'outbox'), receiver .. ':' .. incident)
 end

@@ -19,11 +19,16 @@ for _, kind in ipairs({'alerts', 'incidents'}) do
 end
 for _, name in ipairs(redis.call('SMEMBERS', of(run, 'outbox'))) do
   local receiver, incident = string.match(name, '^(.*):([^:]*)$')
-  redis.call('DEL', 'tocsin:outbox:' .. name)
-  redis.call('ZREM', 'tocsin:due:' .. receiver, incident)
+  redis.call('DEL', row(receiver, incident))
+  redis.call('ZREM', due(receiver), incident)
+  redis.call('ZREM', postponed(receiver), incident)
+end
+for _, incident in ipairs(redis.call('SMEMBERS', of(run, 'acknowledged'))) do
+  redis.call('HDEL', ACKNOWLEDGED, incident)
 end
 local entries = redis.call('XLEN', of(run, 'log'))
-for _, part in ipairs({'run', 'config', 'keys', 'log', 'state', 'times', 'marks', 'events', 'outbox'}) do
+local parts = {'run', 'config', 'keys', 'log', 'state', 'times', 'marks', 'events', 'outbox', 'acknowledged'}
+for _, part in ipairs(parts) do
   redis.call('UNLINK', of(run, part))
 end
 redis.call('ZREM', RUNS, run)
