@@ -18,7 +18,7 @@ class Act:
     Attributes:
         time: Unix time in seconds.
         actor: name of the token used, "link" for a signed link, "local" where no token is asked for.
-        action: "silence", "unsilence", "mute", "acknowledge", "rebaseline", "configure" or "start".
+        action: "silence", "unsilence", "mute", "acknowledge", "rebaseline" or "configure".
         subject: what it was done to: the id of a silence, a run, an incident.
         detail: what was given, as strict JSON; no secrets.
     """

@@ -13,7 +13,7 @@ from typing import Any
 
 from tocsin import readers
 from tocsin import tail as tail_command
-from tocsin_service.operating import LANGUAGES, add_commands
+from tocsin_service.commands.operating import LANGUAGES, add_commands
 from tocsin_service.terminal import CannotError, say
 
 __all__ = ["LANGUAGES", "main"]
@@ -175,7 +175,7 @@ def _run_process(kind: str, arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    verdict, report = _load("tocsin_service.verdict"), _load("tocsin_service.report")
+    verdict, report = _load("tocsin_service.commands.verdict"), _load("tocsin_service.commands.report")
     shown = _load("tocsin_service.presentation").Presentation(arguments.lang)
     rules = _read_rules(arguments.rules)
     found, broken = False, False
@@ -196,7 +196,7 @@ def _check(arguments: argparse.Namespace) -> int:
             print(f"tocsin: {report.printable(error)}", file=sys.stderr)
             broken = True
     if arguments.html is not None:
-        _write(arguments.html, _load("tocsin_service.pages").page(pages, arguments.lang))
+        _write(arguments.html, _load("tocsin_service.pages.check").page(pages, arguments.lang))
     return USAGE_ERROR if broken else int(found)
 
 
@@ -206,7 +206,7 @@ def _judge(
     """The verdict on one log, and the curves of its alerts."""
     given = {"framework": framework} if framework else {}
     config = _load("tocsin_detectors.entries").RunConfig(**{**given, **_run_config(arguments)})
-    told = _load("tocsin_service.verdict").judge(arguments.run or name, vectors, config, rules)
+    told = _load("tocsin_service.commands.verdict").judge(arguments.run or name, vectors, config, rules)
     return told, told.curves(vectors, config)
 
 
@@ -218,7 +218,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    replay, readers = _load("tocsin_service.replay"), _load("tocsin.readers")
+    replay, readers = _load("tocsin_service.commands.replay"), _load("tocsin.readers")
     run = arguments.run or run_name(arguments.file)
     try:
         delivered = replay.replay(
@@ -238,7 +238,7 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    demo = _load("tocsin_service.demo")
+    demo = _load("tocsin_service.commands.demo")
     stay = sys.stdout.isatty() and not arguments.exit
     return int(demo.demo(port=arguments.port, rate=arguments.rate, stay=stay))
 
@@ -256,7 +256,7 @@ def _rules(arguments: argparse.Namespace) -> int:
         return 0
     if name not in rules:
         raise CannotError(f"no rule is called {name!r}; `tocsin rules` lists them")
-    report = _load("tocsin_service.report")
+    report = _load("tocsin_service.commands.report")
     print("\n".join(report.rule_lines(rules[name], arguments.lang)))
     return 0
 
@@ -291,7 +291,7 @@ def _test_rules(paths: Sequence[str], rules: str | None) -> int:
 
 
 def _receivers(arguments: argparse.Namespace) -> int:
-    files, report = _load("tocsin_service.receiverfiles"), _load("tocsin_service.receiverfiles.report")
+    files, report = _load("tocsin_service.delivery.files"), _load("tocsin_service.delivery.files.report")
     asked, labels = arguments.run, [label.partition("=")[::2] for label in arguments.label]
     try:
         if asked is None and not (arguments.severity or arguments.rule or labels):

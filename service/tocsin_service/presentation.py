@@ -8,7 +8,7 @@ from typing import Any
 from tocsin_detectors.alerts import Alert, Incident, alert_to_json, incident_to_json
 from tocsin_detectors.rules import shipped_rules
 from tocsin_detectors.texts import Language, localise, localise_incident
-from tocsin_service.links import Links, Purpose
+from tocsin_service.access.links import Links, Purpose
 
 __all__ = ["PLAIN", "RUNBOOK_BASE", "Presentation"]
 

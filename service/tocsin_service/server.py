@@ -13,8 +13,8 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from tocsin_service.certificates import Certificate, CertificateError
-from tocsin_service.connections import BoundedProtocol, Bounds, quieten
+from tocsin_service.access.certificates import Certificate, CertificateError
+from tocsin_service.access.connections import BoundedProtocol, Bounds, quieten
 from tocsin_service.settings import Settings
 
 __all__ = ["Server", "StartError", "address_of", "listen"]
@@ -36,7 +36,7 @@ class Server:
         app: answers the requests.
         listener: where they come in.
         settings: certificate, bounds, and how long a stop may take.
-        refused: counts what is refused before it reaches ``app``, see :class:`~tocsin_service.connections.
+        refused: counts what is refused before it reaches ``app``, see :class:`~tocsin_service.access.connections.
             BoundedProtocol`.
         ended: called when it ends, for whatever reason.
         bounds: what clients may do, if not what ``settings`` say.

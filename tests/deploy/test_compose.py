@@ -15,9 +15,9 @@ import pytest
 from ruamel.yaml import YAML
 from tests.deploy.native import DEPLOY, ROOT, read_yaml
 
+from tocsin_service.access.tokens import Scope, parse_tokens
 from tocsin_service.cli import _parser
 from tocsin_service.settings import load
-from tocsin_service.tokens import Scope, parse_tokens
 
 FILE = ROOT / "docker-compose.yml"
 COMPOSE = read_yaml(FILE)

@@ -125,8 +125,8 @@ def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
     for package in ("clients/tocsin", "detectors/tocsin_detectors", "service/tocsin_service"):
         files = [path for path in (ROOT / package).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
         assert {str(path.relative_to((ROOT / package).parent)) for path in files} <= packed
-    assert {"tocsin_service/demo_run.jsonl", "tocsin_service/page.css"} <= packed
-    demo = zipfile.ZipFile(wheel).read("tocsin_service/demo_run.jsonl")
+    assert {"tocsin_service/commands/demo_run.jsonl", "tocsin_service/pages/page.css"} <= packed
+    demo = zipfile.ZipFile(wheel).read("tocsin_service/commands/demo_run.jsonl")
     assert demo.startswith(b"{")  # the recording, and not the link to it
 
 

@@ -17,7 +17,7 @@ from tocsin_detectors.engine import Engine
 from tocsin_detectors.entries import RunConfig, StepVector, number_from_json
 from tocsin_service.api import vectors
 from tocsin_service.api.errors import ApiError
-from tocsin_service.verdict import Verdict, judge, read_vectors
+from tocsin_service.commands.verdict import Verdict, judge, read_vectors
 
 Row = dict[str, float]
 CATALOGUE = Catalogue()

@@ -14,7 +14,7 @@ import pytest
 
 from tocsin_detectors.alerts import Alert, Severity
 from tocsin_detectors.entries import StepVector
-from tocsin_service.verdict import Verdict, judge
+from tocsin_service.commands.verdict import Verdict, judge
 
 Row = dict[str, float]
 NAN = math.nan

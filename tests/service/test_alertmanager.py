@@ -18,11 +18,11 @@ from tests.service.stores import ALERT, INCIDENT
 
 from tocsin_detectors.alerts import Alert, Evidence, Incident, Severity, State
 from tocsin_detectors.entries import RunConfig
+from tocsin_service.access.links import Links
 from tocsin_service.acknowledgements import Acknowledgement
 from tocsin_service.delivery import Failed, News, Reason, Retry, Sent
 from tocsin_service.delivery.alertmanager import BATCH, LINE_LIMIT, TEXT_LIMIT, Alertmanager, render
 from tocsin_service.firing import Firing, Labels, label
-from tocsin_service.links import Links
 from tocsin_service.presentation import Presentation
 from tocsin_service.silences import Matchers, Silence
 

@@ -20,10 +20,10 @@ from tests.service.told import ACKNOWLEDGED, HOSTILE_NEWS, INCIDENT, NEWS, OVER,
 
 from tocsin_service.delivery import News, Reason, Retry, Sent
 from tocsin_service.delivery.apprise import MOST_TARGETS, MOST_UNFINISHED, Apprise, check_urls
+from tocsin_service.delivery.files import make_receiver, read_plan
 from tocsin_service.delivery.making import Surroundings
 from tocsin_service.delivery.plain import Plain, neutral, text_of, text_of_many
-from tocsin_service.receiverfiles import make_receiver, read_plan
-from tocsin_service.secret import Secret
+from tocsin_service.settings.secret import Secret
 
 pytest.importorskip("apprise")
 # It looks for a module of the standard library that is going away, when its plugins are loaded.

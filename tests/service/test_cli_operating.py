@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tocsin_service.cli import main
-from tocsin_service.operating import add_commands, duration, moment
+from tocsin_service.commands.operating import add_commands, duration, moment
 from tocsin_service.terminal import columns, table
 
 HOUR = 3600

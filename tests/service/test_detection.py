@@ -6,7 +6,7 @@ from typing import Any
 
 from tocsin_detectors.alerts import AlertEvent, Severity
 from tocsin_detectors.engine import Engine
-from tocsin_service.verdict import judge
+from tocsin_service.commands.verdict import judge
 
 IN_TIME = 5  # logged steps from the first one at which the sabotage shows
 

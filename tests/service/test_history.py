@@ -11,10 +11,10 @@ import pytest
 
 from tocsin_detectors.alerts import Alert
 from tocsin_detectors.entries import RunConfig, StepVector
-from tocsin_service import history
+from tocsin_service.commands.verdict import judge
+from tocsin_service.pictures import history
 from tocsin_service.store import Record
 from tocsin_service.store.sqlite import SqliteStore
-from tocsin_service.verdict import judge
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.faults.fleet import eventually
 
-from tocsin_service.connections import Bounds
+from tocsin_service.access.connections import Bounds
 from tocsin_service.server import Server, listen
 from tocsin_service.settings import Settings
 

@@ -24,8 +24,8 @@ from hypothesis.errors import Unsatisfiable
 from prometheus_client.parser import text_string_to_metric_families
 from schemathesis import GenerationMode
 
+from tocsin_service.access.links import Links
 from tocsin_service.app import Service
-from tocsin_service.links import Links
 from tocsin_service.settings import Settings
 
 RELAXED = {"deadline": None, "suppress_health_check": list(HealthCheck)}

@@ -10,7 +10,7 @@ import pytest
 from tests.faults.fleet import eventually
 
 from tocsin_service.settings import SettingsError, load
-from tocsin_service.settings_sources import SECRETS
+from tocsin_service.settings.sources import SECRETS
 
 MARK = "very-secret"  # in each of them
 TOKEN = f"tok-{MARK}-1"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tocsin_service.limits import BURST_SECONDS, Rates
+from tocsin_service.access.limits import BURST_SECONDS, Rates
 
 BODY = {"step": 1, "metrics": {"loss": 1}}
 TENSORS = "/v1/runs/run/tensors?step=1"

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tocsin_service.links import Links
+from tocsin_service.access.links import Links
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 

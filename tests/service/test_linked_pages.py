@@ -16,9 +16,11 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from tocsin_service import incident_page, marks, markup
+from tocsin_service.access.links import Links
 from tocsin_service.api import linked
-from tocsin_service.links import Links
+from tocsin_service.pages import incident as incident_page
+from tocsin_service.pages import markup
+from tocsin_service.pictures import marks
 from tocsin_service.words import CHINESE
 
 SECRET = "0123456789abcdef" * 2

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin_service.links import VALID_SECONDS, Links, Purpose
+from tocsin_service.access.links import VALID_SECONDS, Links, Purpose
 
 DAY = 86400
 NOW = 1000 * DAY + 500.0

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tocsin_detectors.alerts import Alert, Evidence, Incident, Severity
-from tocsin_service.curves import Curve
-from tocsin_service.links import Links
+from tocsin_service.access.links import Links
+from tocsin_service.commands.verdict import judge
 from tocsin_service.pictures import MOST_KEPT, MOST_WAITING, Pictures, PicturesBusy, drawn
+from tocsin_service.pictures.curves import Curve
 from tocsin_service.presentation import Presentation
-from tocsin_service.verdict import judge
 
 needs_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
 SECRET = "0123456789abcdef" * 2

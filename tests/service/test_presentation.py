@@ -16,7 +16,8 @@ import pytest
 from tocsin_detectors.alerts import Alert, Evidence, Incident, Severity, State
 from tocsin_detectors.rules import shipped_rules
 from tocsin_detectors.texts import LANGUAGES, translated
-from tocsin_service import cli, report
+from tocsin_service import cli
+from tocsin_service.commands import report
 from tocsin_service.delivery import News, Reason, digest, plain, slack, slack_message
 from tocsin_service.presentation import RUNBOOK_BASE, Presentation
 from tocsin_service.settings import Settings, SettingsError

@@ -21,7 +21,7 @@ from tocsin_service.delivery import Failed, News, Receiver, Retry, Sent, slack_m
 from tocsin_service.delivery.slack import Slack
 from tocsin_service.delivery.slack_app import SlackApp
 from tocsin_service.delivery.webhook import Webhook
-from tocsin_service.secret import Secret
+from tocsin_service.settings.secret import Secret
 
 CHANNEL = "C012345"
 

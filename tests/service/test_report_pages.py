@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from tocsin_detectors.entries import RunConfig, StepVector
 from tocsin_service.cli import main
-from tocsin_service.curves import Curve
-from tocsin_service.plots import Marks, plot
-from tocsin_service.sparklines import ONSET, sparkline
-from tocsin_service.verdict import judge
+from tocsin_service.commands.verdict import judge
+from tocsin_service.pictures.curves import Curve
+from tocsin_service.pictures.plots import Marks, plot
+from tocsin_service.pictures.sparklines import ONSET, sparkline
 
 WORDS = {"onset": "onset", "said": "said", "baseline": "baseline", "limit": "limit"}
 TRACKERS = Path(__file__).parents[1] / "data" / "trackers"

@@ -15,6 +15,7 @@ from tests.receiver_files import write_receivers
 from tocsin_detectors.alerts import Severity
 from tocsin_service import cli
 from tocsin_service.delivery.alertmanager import Alertmanager
+from tocsin_service.delivery.files import ReceiversError, make_receiver, read_plan
 from tocsin_service.delivery.making import Surroundings
 from tocsin_service.delivery.pace import Pace
 from tocsin_service.delivery.policy import Policy
@@ -22,13 +23,12 @@ from tocsin_service.delivery.quiet import QuietHours
 from tocsin_service.delivery.routing import Route, recipients
 from tocsin_service.delivery.slack import Slack
 from tocsin_service.delivery.slack_app import SlackApp
+from tocsin_service.delivery.telling import plan_of
 from tocsin_service.delivery.webhook import Webhook
 from tocsin_service.presentation import Presentation
-from tocsin_service.receiverfiles import ReceiversError, make_receiver, read_plan
 from tocsin_service.server import StartError
 from tocsin_service.settings import Settings
 from tocsin_service.silences import Matchers
-from tocsin_service.telling import plan_of
 
 W, C = Severity.WARNING, Severity.CRITICAL
 BERLIN = ZoneInfo("Europe/Berlin")

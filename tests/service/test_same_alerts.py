@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tocsin_service.verdict import judge
+from tocsin_service.commands.verdict import judge
 
 
 @pytest.fixture

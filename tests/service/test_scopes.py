@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from tocsin_service.access.tokens import Scope
 from tocsin_service.api.scopes import needed, written_run
 from tocsin_service.app import Service
 from tocsin_service.exposition import LIMITS
 from tocsin_service.settings import Settings
-from tocsin_service.tokens import Scope
 
 TRAINER, GRAFANA, ALICE = "trainer-9f86d081", "grafana-884c7d65", "alice-9a0feaa0"
 ALICES_HASH = hashlib.sha256(ALICE.encode()).hexdigest()

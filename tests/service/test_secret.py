@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tocsin_service.secret import Secret
+from tocsin_service.settings.secret import Secret
 
 
 def _long(text: str) -> None:

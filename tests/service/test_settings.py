@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tocsin_service.settings import Settings, SettingsError, load
-from tocsin_service.settings_sources import SECRETS
+from tocsin_service.settings.sources import SECRETS
 
 SECRET = "https://hooks.slack.com/services/T0/B0/very-secret"  # noqa: S105 - a test's secret
 

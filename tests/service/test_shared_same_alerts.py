@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tocsin_service.commands.verdict import judge
 from tocsin_service.partitions import PARTITIONS, partition_of
-from tocsin_service.verdict import judge
 
 
 def until(condition: Callable[[], Any]) -> None:

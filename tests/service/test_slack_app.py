@@ -26,10 +26,10 @@ from tests.service.told import ACKNOWLEDGED, INCIDENT, NEWS, OVER, linked, many
 
 from tocsin_detectors.alerts import Severity
 from tocsin_service.delivery import Failed, News, Reason, Receiver, Retry, Sent
+from tocsin_service.delivery.files import ReceiversError, make_receiver, read_plan
 from tocsin_service.delivery.making import Surroundings
 from tocsin_service.delivery.slack_app import SlackApp
-from tocsin_service.receiverfiles import ReceiversError, make_receiver, read_plan
-from tocsin_service.secret import Secret
+from tocsin_service.settings.secret import Secret
 
 WARNING = replace(NEWS, incident=replace(INCIDENT, severity=Severity.WARNING, rule="kl_collapse"))
 WORSE = replace(NEWS, reason=Reason.ESCALATED)

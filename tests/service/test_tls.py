@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import pytest
 from tests.faults.fleet import eventually
 
+from tocsin_service.access.certificates import Certificate, CertificateError
 from tocsin_service.app import Service, StartError
-from tocsin_service.certificates import Certificate, CertificateError
 from tocsin_service.settings import Settings
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.faults.fleet import eventually
 
+from tocsin_service.access.tokens import MOST_TOKENS, Scope, Tokens, TokensError, parse_tokens, read_tokens
 from tocsin_service.settings import SettingsError, load
-from tocsin_service.tokens import MOST_TOKENS, Scope, Tokens, TokensError, parse_tokens, read_tokens
 
 TRAINER, GRAFANA, ALICE = "trainer-9f86d081", "grafana-884c7d65", "alice-9a0feaa0"
 FILE = f"""

@@ -15,7 +15,7 @@ from tocsin_detectors.alerts import Severity, State
 from tocsin_service.delivery import News, Reason, Sent
 from tocsin_service.delivery.webhook import MOST_BYTES, Webhook, render, render_summary, sign
 from tocsin_service.presentation import Presentation
-from tocsin_service.secret import Secret
+from tocsin_service.settings.secret import Secret
 
 GOLDEN = Path(__file__).parents[1] / "data" / "messages" / "webhook.json"
 

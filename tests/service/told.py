@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tocsin_detectors.alerts import Alert, Evidence, Incident, Severity, State
 from tocsin_detectors.entries import RunConfig
+from tocsin_service.access.links import Links
 from tocsin_service.acknowledgements import Acknowledgement
 from tocsin_service.delivery import News, Reason
-from tocsin_service.links import Links
 from tocsin_service.presentation import Presentation
 
 NOW = 1_700_000_000.0

@@ -12,12 +12,12 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tocsin_service import tokens
+from tocsin_service.access import tokens
+from tocsin_service.access.limits import Rates
+from tocsin_service.access.tokens import Token, Tokens
 from tocsin_service.api import scopes
 from tocsin_service.api.errors import ApiError, error_response
-from tocsin_service.limits import Rates
 from tocsin_service.settings import Settings, is_loopback
-from tocsin_service.tokens import Token, Tokens
 
 __all__ = ["ACTOR", "Guard"]
 

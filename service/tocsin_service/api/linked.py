@@ -13,15 +13,17 @@ from starlette.responses import HTMLResponse, Response
 from tocsin_detectors.alerts import Alert, Incident, State
 from tocsin_detectors.entries import Rebaseline
 from tocsin_detectors.texts import LANGUAGES, Language
-from tocsin_service import history, incident_page, pictures
+from tocsin_service import pictures
+from tocsin_service.access.links import PREFIX, Links, Purpose
 from tocsin_service.api import acting, body, wishes
 from tocsin_service.api.attention import Attention
 from tocsin_service.api.context import Context, Given
 from tocsin_service.api.errors import ApiError
 from tocsin_service.baselines import learnt
-from tocsin_service.curves import Curve
-from tocsin_service.links import PREFIX, Links, Purpose
-from tocsin_service.markup import policy
+from tocsin_service.pages import incident as incident_page
+from tocsin_service.pages.markup import policy
+from tocsin_service.pictures import history
+from tocsin_service.pictures.curves import Curve
 from tocsin_service.presentation import Presentation
 from tocsin_service.store import RunSummary
 from tocsin_service.words import Words

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tocsin_service.links import PREFIX
-from tocsin_service.tokens import Scope
+from tocsin_service.access.links import PREFIX
+from tocsin_service.access.tokens import Scope
 
 __all__ = ["is_linked", "needed", "written_run"]
 

@@ -18,7 +18,7 @@ from tocsin_service.delivery.ledger import RESEND_SECONDS, Ledger, Message
 from tocsin_service.delivery.posting import ATTEMPT_SECONDS, TIMEOUT_SECONDS, Poster
 from tocsin_service.firing import Firing, Labels, Subject, alertname, label
 from tocsin_service.presentation import PLAIN, Presentation
-from tocsin_service.secret import Secret
+from tocsin_service.settings.secret import Secret
 from tocsin_service.silences import Silence
 from tocsin_service.store import StoreUnavailable
 from tocsin_service.words import Words

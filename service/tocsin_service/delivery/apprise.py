@@ -15,7 +15,7 @@ from tocsin_service.delivery.digest import summary_id
 from tocsin_service.delivery.plain import text_of, text_of_many
 from tocsin_service.delivery.posting import ATTEMPT_SECONDS, as_secret
 from tocsin_service.presentation import PLAIN, Presentation
-from tocsin_service.secret import Secret
+from tocsin_service.settings.secret import Secret
 
 __all__ = ["Apprise", "check_urls"]
 

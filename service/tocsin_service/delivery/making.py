@@ -19,8 +19,8 @@ from tocsin_service.delivery.slack_api import API
 from tocsin_service.delivery.slack_app import SlackApp
 from tocsin_service.delivery.webhook import Webhook
 from tocsin_service.presentation import PLAIN, Presentation
-from tocsin_service.secret import Secret
-from tocsin_service.settings_checks import is_loopback
+from tocsin_service.settings.checks import is_loopback
+from tocsin_service.settings.secret import Secret
 
 __all__ = ["KINDS", "Described", "Given", "Kind", "Option", "Surroundings", "make"]
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from tocsin_service.delivery import Failed, Result, Retry, Sent
-from tocsin_service.secret import Secret
+from tocsin_service.settings.secret import Secret
 
 __all__ = ["ATTEMPT_SECONDS", "PASSING", "TIMEOUT_SECONDS", "Answer", "Http", "Poster", "as_secret", "judge"]
 

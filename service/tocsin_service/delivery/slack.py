@@ -11,7 +11,7 @@ from tocsin_service.delivery import Failed, News, Reason, Result
 from tocsin_service.delivery.posting import ATTEMPT_SECONDS, TIMEOUT_SECONDS, Poster
 from tocsin_service.delivery.slack_message import render, render_reply, render_summary, without_picture
 from tocsin_service.presentation import PLAIN, Presentation
-from tocsin_service.secret import Secret
+from tocsin_service.settings.secret import Secret
 
 __all__ = ["Slack"]
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from tocsin_service.delivery import Failed, Retry, Sent
 from tocsin_service.delivery.posting import PASSING, TIMEOUT_SECONDS, Http, judge
-from tocsin_service.secret import Secret
+from tocsin_service.settings.secret import Secret
 
 __all__ = ["API", "Called", "Refused", "SlackApi", "check_token"]
 

@@ -15,7 +15,7 @@ from tocsin_service.delivery.posting import ATTEMPT_SECONDS, TIMEOUT_SECONDS, as
 from tocsin_service.delivery.slack_api import API, Called, Refused, SlackApi, check_token
 from tocsin_service.delivery.slack_message import render, render_reply, render_summary, without_picture
 from tocsin_service.presentation import PLAIN, Presentation
-from tocsin_service.secret import Secret
+from tocsin_service.settings.secret import Secret
 
 __all__ = ["SlackApp"]
 

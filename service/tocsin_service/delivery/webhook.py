@@ -14,7 +14,7 @@ from tocsin_service.delivery import News, Result
 from tocsin_service.delivery.digest import summary_id
 from tocsin_service.delivery.posting import TIMEOUT_SECONDS, Poster, as_secret
 from tocsin_service.presentation import PLAIN, Presentation
-from tocsin_service.secret import Secret
+from tocsin_service.settings.secret import Secret
 
 __all__ = ["MOST_BYTES", "Webhook", "render", "render_summary", "sign"]
 

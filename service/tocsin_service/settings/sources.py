@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tocsin_service.settings_checks import SettingsError
-from tocsin_service.tokens import TokensError, read_tokens
+from tocsin_service.access.tokens import TokensError, read_tokens
+from tocsin_service.settings.checks import SettingsError
 
 __all__ = ["PREFIX", "SECRETS", "SECRET_FILES", "Kind", "gather", "resolve_secrets"]
 

@@ -18,7 +18,7 @@ from tocsin_detectors.alerts import (
 from tocsin_detectors.engine import Engine
 from tocsin_detectors.entries import RunConfig, StepVector
 from tocsin_detectors.rules import RuleSet
-from tocsin_service.curves import Curve, curves_of
+from tocsin_service.pictures.curves import Curve, curves_of
 from tocsin_service.presentation import PLAIN, Presentation
 
 __all__ = ["Verdict", "judge", "read_log", "read_vectors"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from tocsin_service.curves import Curve
-from tocsin_service.markup import badge, document, explanation, figure, joined, link, steps, text
+from tocsin_service.pages.markup import badge, document, explanation, figure, joined, link, steps, text
+from tocsin_service.pictures.curves import Curve
 from tocsin_service.silences import Silence
 from tocsin_service.words import Words
 

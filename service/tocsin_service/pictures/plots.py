@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from tocsin_service.axes import (
+from tocsin_service.pictures.axes import (
     BOTTOM,
     HEIGHT,
     LEFT,
@@ -20,8 +20,8 @@ from tocsin_service.axes import (
     strokes,
     ticks,
 )
-from tocsin_service.curves import Curve
-from tocsin_service.marks import Marks
+from tocsin_service.pictures.curves import Curve
+from tocsin_service.pictures.marks import Marks
 
 __all__ = ["Marks", "plot"]
 

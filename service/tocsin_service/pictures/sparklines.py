@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tocsin_service.curves import Curve
+from tocsin_service.pictures.curves import Curve
 
 __all__ = ["ONSET", "sparkline"]
 

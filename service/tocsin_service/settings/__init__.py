@@ -13,8 +13,8 @@ from typing import Literal
 
 from tocsin_detectors.texts import Language
 from tocsin_service.presentation import RUNBOOK_BASE
-from tocsin_service.settings_checks import SettingsError, check, check_number, is_loopback
-from tocsin_service.settings_sources import PREFIX, SECRET_FILES, Kind, gather, resolve_secrets
+from tocsin_service.settings.checks import SettingsError, check, check_number, is_loopback
+from tocsin_service.settings.sources import PREFIX, SECRET_FILES, Kind, gather, resolve_secrets
 
 __all__ = ["Settings", "SettingsError", "is_loopback", "load"]
 
@@ -38,8 +38,8 @@ class Settings:
         redis_user: user of Redis's access control.
         redis_password: its password; replaces one in the address. Secret.
         redis_ca_file: certificates to trust for rediss://; None: those of the system.
-        tokens: bearer tokens that clients may use, each as a line of a token file (:func:`~tocsin_service.tokens.
-            parse_tokens`); empty means no token is asked for. Secret.
+        tokens: bearer tokens that clients may use, each as a line of a token file
+            (:func:`~tocsin_service.access.tokens.parse_tokens`); empty means no token is asked for. Secret.
         slack_webhook: incoming-webhook address of Slack; None turns Slack off. Secret.
         webhook: address of a program that takes incidents as JSON; None turns it off. Secret.
         webhook_secret: key with which the JSON is signed; None: unsigned. Secret.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from tocsin_detectors.texts import LANGUAGES
-from tocsin_service.tokens import TokensError, parse_tokens
+from tocsin_service.access.tokens import TokensError, parse_tokens
 
 if TYPE_CHECKING:
     from tocsin_service.settings import Settings

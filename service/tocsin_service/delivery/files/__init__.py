@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tocsin_detectors.rulefile.problems import Problem, Problems, RuleFileError
 from tocsin_service.delivery import Receiver
+from tocsin_service.delivery.files.plan import Plan
+from tocsin_service.delivery.files.reading import read
 from tocsin_service.delivery.making import Described, Surroundings, make
-from tocsin_service.receiverfiles.plan import Plan
-from tocsin_service.receiverfiles.reading import read
 
 __all__ = ["Plan", "ReceiversError", "make_receiver", "read_plan"]
 

@@ -11,10 +11,10 @@ from tocsin_detectors.rulefile.tree import Mapping as Tree
 from tocsin_detectors.rulefile.tree import Node, Scalar, describe, read_tree
 from tocsin_detectors.rulefile.values import Reading
 from tocsin_detectors.texts import Language
+from tocsin_service.delivery.files.plan import Plan
+from tocsin_service.delivery.files.policies import POLICY_KEYS, read_policy
+from tocsin_service.delivery.files.routes import read_routes
 from tocsin_service.delivery.making import KINDS, Described, Given, Kind
-from tocsin_service.receiverfiles.plan import Plan
-from tocsin_service.receiverfiles.policies import POLICY_KEYS, read_policy
-from tocsin_service.receiverfiles.routes import read_routes
 
 __all__ = ["read"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tocsin_detectors.entries import number_from_json
-from tocsin_service.report import printable
+from tocsin_service.terminal import printable
 from tocsin_service.words import Words
 
 __all__ = ["Marks", "marks_of"]

@@ -10,17 +10,17 @@ from importlib import resources
 from typing import Any
 
 from tocsin_detectors.texts import Language
-from tocsin_service.curves import Curve
-from tocsin_service.marks import marks_of
-from tocsin_service.plots import plot
-from tocsin_service.report import printable
+from tocsin_service.pictures.curves import Curve
+from tocsin_service.pictures.marks import marks_of
+from tocsin_service.pictures.plots import plot
+from tocsin_service.terminal import printable
 from tocsin_service.words import Words
 
 __all__ = ["badge", "document", "explanation", "figure", "joined", "link", "policy", "steps", "text"]
 
 # A plot of a long run shows what is around the onset.
 _BEFORE, _AFTER = 240, 120
-_STYLE = resources.files("tocsin_service").joinpath("page.css").read_text(encoding="utf-8")
+_STYLE = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
 
 
 def policy(form_action: str = "'none'") -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tocsin_detectors.texts import Language
-from tocsin_service.curves import Curve
-from tocsin_service.markup import badge, document, explanation, figure, joined, policy, steps, text
+from tocsin_service.pages.markup import badge, document, explanation, figure, joined, policy, steps, text
+from tocsin_service.pictures.curves import Curve
 from tocsin_service.words import Words
 
 __all__ = ["page"]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from tocsin_service.curves import Curve
-from tocsin_service.marks import Marks
+from tocsin_service.pictures.curves import Curve
+from tocsin_service.pictures.marks import Marks
 
 __all__ = [
     "BOTTOM",

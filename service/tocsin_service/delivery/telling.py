@@ -8,7 +8,9 @@ from functools import partial
 
 from tocsin_detectors.alerts import Severity
 from tocsin_service import pictures
+from tocsin_service.access.links import Links
 from tocsin_service.delivery.alertmanager import Alertmanager
+from tocsin_service.delivery.files import Plan, ReceiversError, make_receiver, read_plan
 from tocsin_service.delivery.loop import Delivery
 from tocsin_service.delivery.making import KINDS, Described, Given, Surroundings
 from tocsin_service.delivery.policy import Policy
@@ -16,11 +18,9 @@ from tocsin_service.delivery.resend import Resend
 from tocsin_service.delivery.routing import is_for
 from tocsin_service.exposition import Exposition
 from tocsin_service.firing import Firing
-from tocsin_service.links import Links
 from tocsin_service.presentation import Presentation
-from tocsin_service.receiverfiles import Plan, ReceiversError, make_receiver, read_plan
-from tocsin_service.secret import Secret
 from tocsin_service.settings import Settings
+from tocsin_service.settings.secret import Secret
 from tocsin_service.store import Store
 
 __all__ = ["Telling", "plan_of"]

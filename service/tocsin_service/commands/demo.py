@@ -15,8 +15,8 @@ from typing import Any
 import tocsin
 from tocsin import readers
 from tocsin_service.app import Service, StartError
-from tocsin_service.replay import send
-from tocsin_service.report import incident_lines, printable
+from tocsin_service.commands.replay import send
+from tocsin_service.commands.report import incident_lines, printable
 from tocsin_service.settings import Settings
 
 __all__ = ["demo"]

@@ -16,9 +16,22 @@ from matplotlib.figure import Figure
 from matplotlib.ft2font import FT2Font
 
 from tocsin_detectors.texts import Language
-from tocsin_service.axes import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axes, axes_of, broken, levels, strokes, ticks
-from tocsin_service.curves import Curve
-from tocsin_service.marks import Marks, marks_of
+from tocsin_service.pictures.axes import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Axes,
+    axes_of,
+    broken,
+    levels,
+    strokes,
+    ticks,
+)
+from tocsin_service.pictures.curves import Curve
+from tocsin_service.pictures.marks import Marks, marks_of
 from tocsin_service.terminal import columns
 from tocsin_service.words import Words
 
@@ -124,7 +137,7 @@ def _words(figure: Figure, alerts: Sequence[Mapping[str, Any]], height: int) -> 
 
 
 def _panel(figure: Figure, alert: Mapping[str, Any], curve: Curve, say: Words, bottom: float, height: float) -> None:
-    """One curve, in the units of :mod:`tocsin_service.axes`: what a page draws and what a picture draws is the same."""
+    """One curve, in the units of :mod:`~tocsin_service.pictures.axes`: a page draws the same as a picture."""
     marks, scale = marks_of(alert, say), CAPTION / PANEL
     canvas = figure.add_axes((0, bottom, 1, height * (1 - scale)), xlim=(0, WIDTH), ylim=(HEIGHT, 0))
     canvas.set_axis_off()

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from tocsin_service.remote import DEFAULT_URL, Remote, path
+from tocsin_service.commands.remote import DEFAULT_URL, Remote, path
 from tocsin_service.terminal import CannotError, say, table
 
 __all__ = ["LANGUAGES", "add_commands"]

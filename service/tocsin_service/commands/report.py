@@ -8,9 +8,9 @@ from typing import Any
 
 from tocsin_detectors.rules import Rule
 from tocsin_detectors.texts import Language, translated
-from tocsin_service.curves import Curve
+from tocsin_service.pictures.curves import Curve
+from tocsin_service.pictures.sparklines import sparkline
 from tocsin_service.presentation import Presentation
-from tocsin_service.sparklines import sparkline
 from tocsin_service.terminal import columns, printable
 from tocsin_service.words import Words
 

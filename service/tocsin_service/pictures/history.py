@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from tocsin_detectors.alerts import Alert
 from tocsin_detectors.entries import RunConfig, StepVector
-from tocsin_service.curves import Curve, curve_of
+from tocsin_service.pictures.curves import Curve, curve_of
 from tocsin_service.store import Store
 
 __all__ = ["AFTER", "BEFORE", "read_curves"]

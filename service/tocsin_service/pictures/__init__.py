@@ -28,8 +28,8 @@ def installed() -> bool:
 
 
 def drawn(*what: Any) -> bytes:
-    """What :func:`tocsin_service.drawing.draw` makes of it. The first call loads matplotlib, which takes seconds."""
-    picture: bytes = import_module("tocsin_service.drawing").draw(*what)
+    """What :func:`~tocsin_service.pictures.drawing.draw` makes of it. The first call loads matplotlib: seconds."""
+    picture: bytes = import_module("tocsin_service.pictures.drawing").draw(*what)
     return picture
 
 

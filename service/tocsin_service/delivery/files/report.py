@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tocsin_detectors.alerts import Severity
+from tocsin_service.delivery.files import Plan, ReceiversError, make_receiver, read_plan
 from tocsin_service.delivery.making import KINDS, Described, Surroundings
 from tocsin_service.delivery.quiet import DAYS, QuietHours
 from tocsin_service.delivery.routing import matching, recipients
-from tocsin_service.receiverfiles import Plan, ReceiversError, make_receiver, read_plan
 from tocsin_service.silences import Matchers
 
 __all__ = ["check", "whom"]

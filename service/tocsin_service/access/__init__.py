@@ -1,0 +1,1 @@
+"""Who may come in, how often, and through which door: tokens, rates, connections, certificates, signed links."""

@@ -1,0 +1,1 @@
+"""What the commands of ``tocsin`` do; :mod:`tocsin_service.cli` reads their flags."""

@@ -1,0 +1,1 @@
+"""Pages of HTML for people: the report of a check, and one incident."""
