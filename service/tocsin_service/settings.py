@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from tocsin_detectors.texts import LANGUAGES, Language
 from tocsin_service.presentation import RUNBOOK_BASE
+from tocsin_service.rollouts.limits import setting_problem
 
 __all__ = ["Settings", "SettingsError", "is_loopback", "load"]
 
@@ -72,6 +73,14 @@ class Settings:
         tensor_dir: directory whose safetensors files may be named instead of sent; None: no file may be.
         tensor_device: where tensors are computed: "auto" (CUDA if there is one), "cpu", "cuda" or "cuda:N".
         tensor_threads: threads of the CPU for it.
+        rollout_dir: folder of the rollout log; None: no rollouts are kept.
+        max_rollout_bytes: largest body of rollouts, as sent and after decompression.
+        rollout_bytes: most bytes of files of rollouts, of all runs together; the oldest go.
+        rollout_days: days for which rollouts are kept. 0: for ever.
+        rollout_every: only of every so many-th step all rollouts are kept; of the others, the extreme ones.
+        rollout_rows: most rollouts kept of a step, the extreme ones among them. 0: all.
+        rollout_redact: file of regular expressions; what they match in the texts isn't kept.
+        rollout_hook: "module:function" that takes a text and gives back what may be kept of it.
     """
 
     host: str = "127.0.0.1"
@@ -105,6 +114,14 @@ class Settings:
     tensor_dir: Path | None = None
     tensor_device: str = "auto"
     tensor_threads: int = field(default_factory=_half_of_the_cores)
+    rollout_dir: Path | None = None
+    max_rollout_bytes: int = 256 * 2**20
+    rollout_bytes: int = 20 * 2**30
+    rollout_days: float = 14.0
+    rollout_every: int = 1
+    rollout_rows: int = 0
+    rollout_redact: Path | None = None
+    rollout_hook: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
@@ -131,6 +148,8 @@ class Settings:
                 _check_webhook(name, address)
         _check_store(self)
         _check_tensors(self)
+        if problem := setting_problem(self.rollout_dir, self.rollout_hook):
+            raise SettingsError(problem)
         if not self.tokens and not is_loopback(self.host):
             raise SettingsError(
                 f"host: {self.host} can be reached from other machines and no token is set; "
@@ -150,11 +169,13 @@ _INTEGERS = frozenset(
         "max_exported_runs",
     }
 ) | {"keep_entries", "max_tensor_bytes", "tensor_queue", "tensor_queue_bytes", "tensor_threads"}
-_NUMBERS = _INTEGERS | {"stop_seconds", "keep_days"}
-_MAY_BE_ZERO = frozenset({"port", "keep_entries", "keep_days"})
+_INTEGERS |= {"max_rollout_bytes", "rollout_bytes", "rollout_every", "rollout_rows"}
+_NUMBERS = _INTEGERS | {"stop_seconds", "keep_days", "rollout_days"}
+_MAY_BE_ZERO = frozenset({"port", "keep_entries", "keep_days", "rollout_days", "rollout_rows"})
 # Secrets that may also stand in a file, which the key with "_file" behind it names.
 _SECRETS = ("token", "slack_webhook", "webhook", "webhook_secret", "redis_password")
 _SECRET_FILES = frozenset(f"{name}_file" for name in _SECRETS)
+_PATHS = frozenset({"db", "rules", "tensor_dir", "redis_ca_file", "rollout_dir", "rollout_redact"})
 # Keys that an operator writes.
 _KEYS = frozenset({one.name for one in fields(Settings)} - {"tokens"} | {"token"} | _SECRET_FILES)
 
@@ -225,7 +246,7 @@ def _parse(key: str, value: object, source: str) -> object:
     if not isinstance(value, (str, Path)) or not str(value).strip():
         raise SettingsError(f"{source}: {key} must be a text that is not empty")
     text = str(value).strip()
-    return Path(text) if key in {"db", "rules", "tensor_dir", "redis_ca_file"} | _SECRET_FILES else text
+    return Path(text) if key in _PATHS | _SECRET_FILES else text
 
 
 def _parse_number(key: str, value: object, source: str) -> int | float:

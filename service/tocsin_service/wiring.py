@@ -22,6 +22,7 @@ from tocsin_service.judging import Judging
 from tocsin_service.membership import alive, worker_name
 from tocsin_service.nudges import Nudges
 from tocsin_service.partitions import PARTITIONS
+from tocsin_service.rollouts.log import RolloutLog, SettingWrong, open_log
 from tocsin_service.server import StartError
 from tocsin_service.settings import Settings
 from tocsin_service.store import Store
@@ -90,7 +91,10 @@ def _embedded(settings: Settings, rules: RuleSet | None, clock: Callable[[], flo
     worker = judging.worker
     tensors = TensorWorker(settings)
     stack.callback(tensors.stop)
-    context = Context(settings, store, exposition, worker.wake, clock, judging.trouble, tensors=tensors)
+    rollouts = _rollouts(settings, stack)
+    context = Context(
+        settings, store, exposition, worker.wake, clock, judging.trouble, tensors=tensors, rollouts=rollouts
+    )
     return Wired(create_app(context), store, judging, str(settings.db), worker.wait_idle)
 
 
@@ -109,8 +113,16 @@ def _web(settings: Settings, _rules: RuleSet | None, clock: Callable[[], float],
         trouble=lambda: None,
         warning=partial(_missing_workers, client),
         tensors=tensors,
+        rollouts=_rollouts(settings, stack),
     )
     return Wired(create_app(context), store, None, str(_address(settings)), partial(_wait_for_workers, store))
+
+
+def _rollouts(settings: Settings, stack: ExitStack) -> RolloutLog | None:
+    try:
+        return open_log(settings, stack)
+    except SettingWrong as error:
+        raise StartError(str(error)) from None
 
 
 def _open(settings: Settings, stack: ExitStack) -> tuple[RedisStore, Redis]:

@@ -14,6 +14,7 @@ from tocsin_detectors.texts import Language
 from tocsin_service.api.errors import ApiError
 from tocsin_service.exposition import Exposition
 from tocsin_service.presentation import Presentation
+from tocsin_service.rollouts.log import RolloutLog
 from tocsin_service.settings import Settings
 from tocsin_service.store import Appended, Record, RunSummary, Store
 from tocsin_service.tensors.worker import TensorWorker
@@ -32,6 +33,7 @@ class Context:
         trouble: why this process doesn't judge what it should; None while it does.
         warning: why nobody judges, where that is the task of other processes; None while somebody does.
         tensors: computes the metrics of tensors; None where that isn't offered.
+        rollouts: what the model wrote; None where it isn't kept.
         large_bodies: held while a large body is decoded: a few of them at a time bound the memory.
     """
 
@@ -43,6 +45,7 @@ class Context:
     trouble: Callable[[], str | None]
     warning: Callable[[], str | None] = lambda: None
     tensors: TensorWorker | None = None
+    rollouts: RolloutLog | None = None
     large_bodies: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
 
 
