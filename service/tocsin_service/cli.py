@@ -1,4 +1,4 @@
-"""The ``tocsin`` command: serve, worker, tail, check, replay, demo, rules."""
+"""The ``tocsin`` command: serve, worker, tail, rollouts, check, samples, replay, demo, rules."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from tocsin import readers
+from tocsin import rollouts as rollouts_command
 from tocsin import tail as tail_command
 
 __all__ = ["main"]
@@ -60,6 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     tail_command.add_arguments(tail)
     _add_run_options(tail)
     tail.set_defaults(command=tail_command.tail)
+
+    _add_rollout_commands(commands)
 
     check = commands.add_parser("check", help="judge logs offline, as the service would have")
     check.add_argument(
@@ -109,6 +112,29 @@ def _parser() -> argparse.ArgumentParser:
     rules.add_argument("--lang", choices=LANGUAGES, default="en", help="language of the texts (default en)")
     rules.set_defaults(command=_rules)
     return parser
+
+
+def _add_rollout_commands(commands: Any) -> None:
+    rollouts = commands.add_parser(
+        "rollouts", help="send what the model wrote to a service: verl's dump, TRL's parquet"
+    )
+    rollouts_command.add_arguments(rollouts)
+    rollouts.set_defaults(command=rollouts_command.send)
+
+    samples = commands.add_parser("samples", help="show what the model wrote when an alert began, or at a step")
+    samples.add_argument("run", metavar="RUN")
+    samples.add_argument("alert", nargs="?", metavar="ALERT", help="id of an alert of the run")
+    samples.add_argument("--step", type=int, help="a step instead of an alert")
+    samples.add_argument(
+        "--sort", choices=["row", "reward", "advantage", "length", "chars", "repetition"], help="order of a step's rows"
+    )
+    samples.add_argument("--desc", action="store_true", help="the greatest first")
+    samples.add_argument("--limit", type=int, default=3, help="samples of each kind (default 3)")
+    samples.add_argument("--text", type=int, default=1000, help="characters shown of each text (default 1000)")
+    samples.add_argument("--json", action="store_true", help="print the service's answer as it is")
+    samples.add_argument("--url", help="address of the service (default: TOCSIN_URL)")
+    samples.add_argument("--token", help="bearer token (default: TOCSIN_TOKEN)")
+    samples.set_defaults(command=_samples)
 
 
 def _add_service_options(parser: argparse.ArgumentParser) -> None:
@@ -225,6 +251,25 @@ def _replay(arguments: argparse.Namespace) -> int:
     if not delivered.complete:
         raise _CannotError(f"not everything arrived: {delivered.summary}; is the service at {arguments.url} up?")
     print(f"{run}: {delivered.summary}")
+    return 0
+
+
+def _samples(arguments: argparse.Namespace) -> int:
+    samples = _load("tocsin_service.samples")
+    if (arguments.alert is None) == (arguments.step is None):
+        raise _CannotError("name an alert of the run, or a step: tocsin samples RUN ALERT, tocsin samples RUN --step N")
+    query = {"limit": arguments.limit, "text": arguments.text}
+    if arguments.alert is None:
+        query |= {"step": arguments.step, "sort": arguments.sort, "order": "desc" if arguments.desc else "asc"}
+    try:
+        found = samples.fetch(arguments.run, arguments.alert, url=arguments.url, token=arguments.token, query=query)
+    except samples.SamplesError as error:
+        raise _CannotError(str(error)) from None
+    if arguments.json:
+        print(json.dumps(found, allow_nan=False))
+    else:
+        lines = samples.step_lines(found["rows"]) if arguments.alert is None else samples.alert_lines(found)
+        print("\n".join(lines))
     return 0
 
 
