@@ -111,7 +111,6 @@ class Groups:
     def extremes(self, values: Floats) -> tuple[Floats, Floats]:
         """``[K]`` each: the least and the greatest of each group's ``values``, ``[N]``; NaN where one is NaN."""
         least, most = np.full(len(self.sizes), np.inf), np.full(len(self.sizes), -np.inf)
-        with np.errstate(invalid="ignore"):  # numpy warns of a NaN, which is taken over as it should be
-            np.minimum.at(least, self.index, values[self.rows])
-            np.maximum.at(most, self.index, values[self.rows])
+        np.minimum.at(least, self.index, values[self.rows])
+        np.maximum.at(most, self.index, values[self.rows])
         return least, most

@@ -44,13 +44,14 @@ def measure(rollouts: Rollouts, limits: Sequence[int] = LIMITS, response_limit: 
     """
     if not rollouts.responses:
         return {}
-    return {
-        **_rewards(rollouts),
-        **_scores(rollouts),
-        **_advantages(rollouts),
-        **_lengths(rollouts, limits, response_limit),
-        **_texts(rollouts),
-    }
+    with np.errstate(invalid="ignore", over="ignore"):  # what isn't finite is told as it is
+        return {
+            **_rewards(rollouts),
+            **_scores(rollouts),
+            **_advantages(rollouts),
+            **_lengths(rollouts, limits, response_limit),
+            **_texts(rollouts),
+        }
 
 
 def _rewards(rollouts: Rollouts) -> Metrics:
@@ -79,11 +80,10 @@ def _spreadless(rollouts: Rollouts) -> Metrics:
     if not count:
         return {}
     least, most = groups.extremes(rewards.values)
-    with np.errstate(invalid="ignore", over="ignore"):
-        size = np.maximum(np.maximum(np.abs(least), np.abs(most)), 1.0)
-        equal = several & (most - least <= EQUAL * size)
-        middle = (rewards.present.min() + rewards.present.max()) / 2
-        low, high = equal & (most < middle), equal & (least > middle)
+    size = np.maximum(np.maximum(np.abs(least), np.abs(most)), 1.0)
+    equal = several & (most - least <= EQUAL * size)
+    middle = (rewards.present.min() + rewards.present.max()) / 2
+    low, high = equal & (most < middle), equal & (least > middle)
     metrics = {
         "critic/rewards/zero_std_ratio": float(equal.sum()) / count,
         "critic/rewards/zero_std_count": float(equal.sum()),
@@ -174,14 +174,12 @@ def _identical(rollouts: Rollouts, written: Truths) -> float:
 
 
 def _ends(name: str, values: Floats) -> Metrics:
-    with np.errstate(invalid="ignore", over="ignore"):
-        numbers = {"mean": values.mean(), "max": values.max(), "min": values.min()}
+    numbers = {"mean": values.mean(), "max": values.max(), "min": values.min()}
     return {f"{name}/{kind}": float(value) for kind, value in numbers.items()}
 
 
 def _spread(name: str, values: Floats) -> Metrics:
-    with np.errstate(invalid="ignore", over="ignore"):
-        return _ends(name, values) | {f"{name}/std": float(values.std())}
+    return _ends(name, values) | {f"{name}/std": float(values.std())}
 
 
 def _binary(scores: Numbers) -> bool:

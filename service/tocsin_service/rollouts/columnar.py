@@ -141,7 +141,7 @@ def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if not pa.types.is_floating(kind) and not pa.types.is_integer(kind):
         return column.cast(kind)
     if not numeric and not pa.types.is_null(column.type):
-        raise RolloutsRefused(f"a column is of type {column.type}; send {kind}")
+        raise ValueError(f"send {kind}")
     return (column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column).cast(kind)
 
 

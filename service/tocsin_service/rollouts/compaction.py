@@ -14,7 +14,7 @@ from tocsin_service.rollouts.schema import KEPT, NUMBERS
 
 __all__ = ["SMALL_FILES", "compact", "write"]
 
-SMALL_FILES = 64  # so many small files are merged
+SMALL_FILES = 32  # so many small files are merged
 SMALL = 32 * 2**20  # bytes of a file that is still small
 LARGEST = 512 * 2**20  # bytes of files that are merged into one
 GROUP_BYTES = 4 * 2**20  # of a row group: what must be read for one row of it

@@ -13,7 +13,6 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _EACH = 2  # rows of each kind of extreme
-_EXTREMES = 8 * _EACH
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,7 @@ class Sampling:
         count = len(columns.rewards)
         most = count if self.rows == 0 else self.rows
         if step % self.every:
-            most = min(most, _EXTREMES)
-            return _extremes(columns)[:most] if most < count else np.arange(count)
+            return _extremes(columns)
         if most >= count:
             return np.arange(count)
         kept = _extremes(columns)
