@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -151,6 +153,33 @@ def test_the_command_sends_every_step_once(server, tmp_path):
     assert len(set(paths)) == 6
     assert "/v1/runs/my%20run/rollouts?step=1&" in paths[0]
     assert "response_limit=64" in paths[0]
+
+
+def test_the_command_follows_what_comes(server, tmp_path):
+    folder = tmp_path / "dump"
+    folder.mkdir()
+    words = [sys.executable, "-m", "tocsin.rollouts", str(folder), "--url", server.url, "--run", "r", "--follow"]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    try:
+        for step in (1, 2):
+            part = dump(tmp_path, step)
+            os.utime(part, (1.7e9, 1.7e9))  # nothing has been written to it for a while
+            part.rename(folder / part.name)
+            server.wait(lambda server, count=step: len(server.posts()) == count)
+        fresh = dump(folder, 3)
+        os.utime(fresh, (4e9, 4e9))  # it is still being written
+        late = dump(tmp_path, 4)
+        os.utime(late, (1.7e9, 1.7e9))
+        late.rename(folder / late.name)
+        server.wait(lambda server: len(server.posts()) == 3)
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, told
+    assert "3 steps of rollouts delivered" in told
+    assert [request.path.partition("step=")[2][0] for request in server.posts()] == ["1", "2", "4"]
 
 
 def test_the_command_says_what_it_cannot_do(server, tmp_path):

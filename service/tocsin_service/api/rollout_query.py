@@ -10,11 +10,13 @@ from pydantic import BaseModel, Field
 from tocsin_service.api.errors import ApiError, shorten
 from tocsin_service.vectors import EARLIEST, LARGEST_INTEGER, LATEST
 
-__all__ = ["LARGEST_ANSWER", "PostQuery", "RowsQuery", "StepNumber", "TextLength"]
+__all__ = ["PostQuery", "RowsQuery", "StepNumber", "TextLength", "refuse_unknown"]
 
 LARGEST_ANSWER = 32 * 2**20  # characters of one text of all rows
 StepNumber = Annotated[int, Field(ge=0, le=LARGEST_INTEGER)]
-TextLength = Annotated[int, Field(ge=0, le=2**20, description="Most characters of each text.")]
+TextLength = Annotated[
+    int, Field(ge=0, le=2**20, description=f"Most characters of each text; in any case {LARGEST_ANSWER} / limit.")
+]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 SortName = Literal["row", "reward", "advantage", "length", "chars", "repetition"]
 
@@ -35,15 +37,6 @@ class PostQuery(BaseModel):
         int | None, Field(ge=1, le=LARGEST_INTEGER, description="The longest possible response in tokens.")
     ] = None
     measure: Annotated[bool, Field(description="false: the rows are kept, and no metrics are made of them.")] = True
-
-    @classmethod
-    def refuse_unknown(cls, names: Iterable[str]) -> None:
-        """Refuses parameters that would otherwise be ignored.
-
-        Raises:
-            ApiError: 422 with what is valid.
-        """
-        refuse_unknown(names, cls.model_fields)
 
 
 class RowsQuery(BaseModel):
@@ -69,21 +62,25 @@ class RowsQuery(BaseModel):
     offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     text: TextLength = 4000
 
-    def check(self, names: Iterable[str]) -> None:
-        """Refuses what can't be meant.
+    @property
+    def steps(self) -> tuple[int | None, int | None]:
+        """The least and the greatest step; None: no bound."""
+        if self.step is None:
+            return self.first, self.last
+        return max(self.step, self.first or 0), self.step if self.last is None else min(self.step, self.last)
 
-        Raises:
-            ApiError: 422.
-        """
-        refuse_unknown(names, type(self).model_fields)
-        if self.step is not None and (self.first is not None or self.last is not None):
-            raise ApiError(422, "send either step, or first and last", "options")
-        if self.limit * self.text > LARGEST_ANSWER:
-            raise ApiError(422, f"limit times text is more than {LARGEST_ANSWER}; ask for less of one", "options")
+    @property
+    def shown(self) -> int:
+        """Most characters of each text, so that the whole answer stays bounded."""
+        return min(self.text, LARGEST_ANSWER // self.limit)
 
 
 def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
-    """A mistyped parameter must not look as if it were heeded."""
+    """Refuses parameters that would be ignored: a mistyped one must not look as if it were heeded.
+
+    Raises:
+        ApiError: 422 with what is valid.
+    """
     valid = list(known)
     for name in names:
         if name not in valid:

@@ -20,7 +20,7 @@ from tocsin_service.api.errors import ApiError, StrictJson
 from tocsin_service.api.models import ErrorModel, Responses, errors
 from tocsin_service.api.plain import plain
 from tocsin_service.api.rollout_models import DiffModel, KeptModel, RowList, StepList
-from tocsin_service.api.rollout_query import PostQuery, RowsQuery, StepNumber, TextLength
+from tocsin_service.api.rollout_query import PostQuery, RowsQuery, StepNumber, TextLength, refuse_unknown
 from tocsin_service.rollouts.errors import RolloutsRefused, RolloutsUnavailable
 from tocsin_service.rollouts.log import RolloutLog
 from tocsin_service.store import StoreUnavailable, TooManyRuns
@@ -101,15 +101,16 @@ async def post_rollouts(run: RunId, request: Request, context: Given, query: Ann
 )
 async def list_rollouts(run: RunId, request: Request, context: Given, query: Annotated[RowsQuery, Query()]) -> Response:
     """The rows of one step, or the extreme ones of a range of steps or of the run."""
-    query.check(request.query_params)
-    one = query.step is not None
-    fields = query.model_dump(exclude={"step", "order", "sort", "first", "last"})
-    first, last = (query.step, query.step) if one else (query.first, query.last)
-    sort = query.sort or ("row" if one else "reward")
+    refuse_unknown(request.query_params, RowsQuery.model_fields)
+    fields = query.model_dump(exclude={"step", "order", "sort", "first", "last", "text"})
+    first, last = query.steps
+    sort = query.sort or ("reward" if query.step is None else "row")
 
     def question(log: Queries) -> list[dict[str, Any]]:
         choice = import_module("tocsin_service.rollouts.queries").Choice
-        return log.rows(run, choice(first, last, sort=sort, descending=query.order == "desc", **fields))
+        return log.rows(
+            run, choice(first, last, sort=sort, descending=query.order == "desc", text=query.shown, **fields)
+        )
 
     return StrictJson({"run": run, "rows": plain(await ask(context, run, question))})
 
@@ -191,7 +192,7 @@ def _log(context: Context) -> RolloutLog:
 
 
 async def _take(run: str, request: Request, context: Context, query: PostQuery) -> dict[str, Any]:
-    query.refuse_unknown(request.query_params)
+    refuse_unknown(request.query_params, PostQuery.model_fields)
     log = _log(context)
     limit = context.settings.max_rollout_bytes
     declared = request.headers.get("content-length", "")

@@ -27,7 +27,9 @@ __all__ = ["router"]
 router = APIRouter()
 
 MOST_ALERTS = 10_000  # of a run that are looked through
-AlertId = Annotated[str, Path(min_length=1, max_length=128, description="Id of an alert of this run.")]
+AlertId = Annotated[
+    str, Path(min_length=1, max_length=128, pattern="^[0-9A-Za-z_-]+$", description="Id of an alert of this run.")
+]
 
 
 @router.get(
