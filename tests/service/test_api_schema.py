@@ -89,5 +89,5 @@ def test_answers_have_the_described_shape(api: Any) -> None:
     (incident,) = api.get("/v1/incidents").json["incidents"]
     (run,) = api.get("/v1/runs").json["runs"]
     for model, found in ((AlertModel, alert), (IncidentModel, incident), (RunModel, run)):
-        assert set(found) == set(model.model_fields)
+        assert set(found) == set(model.model_fields) - {"samples"}  # that is there only where rollouts are kept
         model.model_validate(found)

@@ -54,7 +54,7 @@ def alert_of(api: Any, rule: str) -> Any:
 
 def test_the_onset_and_the_last_step_before_it(collapsed: Any) -> None:
     alert = alert_of(collapsed, "reward_collapse")
-    found = collapsed.get(f"/v1/runs/run/alerts/{alert['id']}/samples?limit=2&text=9").json
+    found = collapsed.get(f"{alert['samples']}?limit=2&text=9").json
     SamplesModel.model_validate(found)
     assert alert["onset_step"] == 50
     assert (found["healthy"]["step"], found["onset"]["step"]) == (48, 51)  # those that are kept
@@ -66,6 +66,7 @@ def test_the_onset_and_the_last_step_before_it(collapsed: Any) -> None:
 
 def test_alerts_about_which_texts_say_nothing(collapsed: Any) -> None:
     alert = alert_of(collapsed, "non_finite")
+    assert "samples" not in alert
     answer = collapsed.get(f"/v1/runs/run/alerts/{alert['id']}/samples")
     assert (answer.status, "family data" in answer.json["error"]) == (404, True)
     assert collapsed.get("/v1/runs/run/alerts/none/samples").status == 404

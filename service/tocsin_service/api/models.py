@@ -111,6 +111,9 @@ class AlertModel(BaseModel):
     resolved_step: int | None
     reason: str | None
     runbook: Runbook
+    samples: Annotated[str | None, Field(description="Path of what the model wrote then; only where it is kept.")] = (
+        None
+    )
 
 
 class AlertList(BaseModel):

@@ -17,6 +17,7 @@ from tocsin_service.api.configs import CONFIG_SCHEMA, REBASELINE_SCHEMA, decode_
 from tocsin_service.api.context import Given, RunId, Shown, append, known_run
 from tocsin_service.api.errors import StrictJson
 from tocsin_service.api.models import AlertList, AppendedModel, IncidentList, RunList, RunModel, SeriesList, errors
+from tocsin_service.api.sample_links import with_samples
 from tocsin_service.api.series import read_series
 from tocsin_service.api.vectors import LARGEST_INTEGER
 from tocsin_service.store import Record, RunSummary
@@ -118,7 +119,7 @@ def list_run_alerts(
     """Alerts in their latest form, newest first."""
     known_run(context, run)
     alerts = context.store.alerts(run, state, severity, limit)
-    return StrictJson({"alerts": [shown.alert(alert) for alert in alerts]})
+    return StrictJson({"alerts": [with_samples(context, shown.alert(alert)) for alert in alerts]})
 
 
 @router.get(
@@ -150,7 +151,7 @@ def list_alerts(
 ) -> Response:
     """Alerts of all runs, newest first; the firing ones unless another state is asked for."""
     alerts = context.store.alerts(None, state, severity, limit)
-    return StrictJson({"alerts": [shown.alert(alert) for alert in alerts]})
+    return StrictJson({"alerts": [with_samples(context, shown.alert(alert)) for alert in alerts]})
 
 
 @router.get(
