@@ -1,13 +1,17 @@
-"""Values as strict JSON."""
+"""Values as strict JSON, and answers that are too large to be written on the event loop."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from tocsin_detectors.entries import number_to_json
+from starlette.responses import Response
 
-__all__ = ["plain"]
+from tocsin_detectors.entries import number_to_json
+from tocsin_service.api.errors import StrictJson
+
+__all__ = ["plain", "rendered"]
 
 
 def plain(value: Any) -> Any:
@@ -20,3 +24,8 @@ def plain(value: Any) -> Any:
         case list() | tuple():
             return [plain(one) for one in value]
     return value
+
+
+async def rendered(content: Any) -> Response:
+    """The answer that says ``content``, written beside the event loop."""
+    return await asyncio.to_thread(lambda: StrictJson(plain(content)))

@@ -10,12 +10,12 @@ from pydantic import BaseModel, Field
 from tocsin_service.api.errors import ApiError, shorten
 from tocsin_service.vectors import EARLIEST, LARGEST_INTEGER, LATEST
 
-__all__ = ["PostQuery", "RowsQuery", "StepNumber", "TextLength", "refuse_unknown"]
+__all__ = ["PostQuery", "RowsQuery", "StepNumber", "TextLength", "bounded", "refuse_unknown"]
 
-LARGEST_ANSWER = 32 * 2**20  # characters of one text of all rows
+LARGEST_ANSWER = 8 * 2**20  # characters of one text of all rows
 StepNumber = Annotated[int, Field(ge=0, le=LARGEST_INTEGER)]
 TextLength = Annotated[
-    int, Field(ge=0, le=2**20, description=f"Most characters of each text; in any case {LARGEST_ANSWER} / limit.")
+    int, Field(ge=0, le=2**20, description="Most characters of each text; less if many rows are asked for.")
 ]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 SortName = Literal["row", "reward", "advantage", "length", "chars", "repetition"]
@@ -72,7 +72,12 @@ class RowsQuery(BaseModel):
     @property
     def shown(self) -> int:
         """Most characters of each text, so that the whole answer stays bounded."""
-        return min(self.text, LARGEST_ANSWER // self.limit)
+        return bounded(self.text, self.limit)
+
+
+def bounded(text: int, rows: int) -> int:
+    """Most characters of a text if there are so many rows."""
+    return min(text, LARGEST_ANSWER // rows)
 
 
 def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:

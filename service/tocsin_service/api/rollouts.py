@@ -18,9 +18,10 @@ from tocsin_service.api import body
 from tocsin_service.api.context import Context, Given, RunId, append, known_run
 from tocsin_service.api.errors import ApiError, StrictJson
 from tocsin_service.api.models import ErrorModel, Responses, errors
-from tocsin_service.api.plain import plain
+from tocsin_service.api.plain import plain, rendered
 from tocsin_service.api.rollout_models import DiffModel, KeptModel, RowList, StepList
-from tocsin_service.api.rollout_query import PostQuery, RowsQuery, StepNumber, TextLength, refuse_unknown
+from tocsin_service.api.rollout_query import PostQuery, RowsQuery, StepNumber, TextLength, bounded, refuse_unknown
+from tocsin_service.api.tensor_body import Incoming
 from tocsin_service.rollouts.errors import RolloutsRefused, RolloutsUnavailable
 from tocsin_service.rollouts.log import RolloutLog
 from tocsin_service.store import StoreUnavailable, TooManyRuns
@@ -34,6 +35,7 @@ __all__ = ["ask", "router", "summarised"]
 
 router = APIRouter()
 T = TypeVar("T")
+UNREAD = frozenset({"full", "off", "options"})  # reasons that are known before the body has been read
 
 _NUMBER = {"anyOf": [{"type": "number"}, {"type": "null"}, {"type": "string", "enum": ["NaN", "Infinity"]}]}
 _WHOLE = {"type": ["integer", "null"], "minimum": 0, "maximum": vectors.LARGEST_INTEGER}
@@ -88,6 +90,8 @@ async def post_rollouts(run: RunId, request: Request, context: Given, query: Ann
         answer = await _take(run, request, context, query)
     except ApiError as error:
         context.exposition.rollout_rejected.labels(error.reason).inc()
+        if error.reason in UNREAD:
+            await Incoming(request).discard()
         raise
     context.exposition.rollout_rows.inc(answer["rows"])
     context.exposition.rollout_seconds.observe(time.monotonic() - started)
@@ -112,7 +116,7 @@ async def list_rollouts(run: RunId, request: Request, context: Given, query: Ann
             run, choice(first, last, sort=sort, descending=query.order == "desc", text=query.shown, **fields)
         )
 
-    return StrictJson({"run": run, "rows": plain(await ask(context, run, question))})
+    return await rendered({"run": run, "rows": await ask(context, run, question)})
 
 
 @router.get(
@@ -152,14 +156,14 @@ async def compare(
             "run": run,
             "before": summarised(log, run, before),
             "after": summarised(log, run, after),
-            "prompts": log.shared_prompts(run, before, after, limit, text),
+            "prompts": log.shared_prompts(run, before, after, limit, bounded(text, limit)),
         }
 
     found = await ask(context, run, question)
     for name, step in (("before", before), ("after", after)):
         if found[name] is None:
             raise ApiError(404, f"no rollouts of step {step} are kept", "unknown")
-    return StrictJson(plain(found))
+    return await rendered(found)
 
 
 def summarised(log: Queries, run: str, step: int | None) -> dict[str, Any] | None:

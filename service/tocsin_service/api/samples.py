@@ -11,11 +11,11 @@ from starlette.responses import Response
 
 from tocsin_detectors.alerts import Alert
 from tocsin_service.api.context import Context, Given, RunId, known_run
-from tocsin_service.api.errors import ApiError, StrictJson
+from tocsin_service.api.errors import ApiError
 from tocsin_service.api.models import ErrorModel, errors
-from tocsin_service.api.plain import plain
+from tocsin_service.api.plain import rendered
 from tocsin_service.api.rollout_models import SamplesModel
-from tocsin_service.api.rollout_query import TextLength
+from tocsin_service.api.rollout_query import TextLength, bounded
 from tocsin_service.api.rollouts import ask, summarised
 from tocsin_service.rollouts.evidence import EVIDENCE, Extreme
 
@@ -54,6 +54,8 @@ async def list_samples(
     if kinds is None:
         raise ApiError(404, f"rollouts say nothing about alerts of the family {found.family}", "family")
 
+    shown = bounded(text, limit * len(kinds) * 2)
+
     def question(log: Queries) -> dict[str, Any]:
         onset = log.nearest(run, found.onset_step, None, before=False)
         healthy = log.nearest(run, found.onset_step, None, before=True)
@@ -63,7 +65,7 @@ async def list_samples(
                 return []
             choice = import_module("tocsin_service.rollouts.queries").Choice
             return log.rows(
-                run, choice(step, step, sort=kind.sort, descending=kind.order == "desc", limit=limit, text=text)
+                run, choice(step, step, sort=kind.sort, descending=kind.order == "desc", limit=limit, text=shown)
             )
 
         return {
@@ -83,7 +85,7 @@ async def list_samples(
             ],
         }
 
-    return StrictJson(plain(await ask(context, run, question)))
+    return await rendered(await ask(context, run, question))
 
 
 def _find(context: Context, run: str, alert: str) -> Alert:

@@ -58,6 +58,7 @@ class RolloutLog:
         """Ends; what is being written is finished."""
         self._stopping.set()
         self._writer.shutdown(wait=True, cancel_futures=True)
+        self._queries.interrupt()
         self._reader.shutdown(wait=True, cancel_futures=True)
         self._thread.join()
         self._queries.close()

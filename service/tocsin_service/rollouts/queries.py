@@ -124,6 +124,11 @@ class Queries:
         wanted = (before, after)
         return self._ask(run, min(wanted), max(wanted), lambda paths: self._fetch(statement, [paths, *values]))
 
+    def interrupt(self) -> None:
+        """Ends the question that is being answered."""
+        if (connection := self._connection) is not None:
+            connection.interrupt()
+
     def close(self) -> None:
         """Lets go of the database."""
         with self._lock:
