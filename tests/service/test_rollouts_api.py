@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -230,6 +232,25 @@ def test_a_service_without_a_log_says_so(api: Any) -> None:
     assert "set its rollout_dir" in answer.json["error"]
     assert get(api, step=1).status == 501
     assert post(api, b"x" * 20_000_000).status == 501  # heard although nothing of it was wanted
+
+
+def test_the_command_sends_what_trl_has_written(log: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "completions"
+    folder.mkdir()
+    for step in (1, 2, 3):
+        table = {"step": [step] * 2, "prompt": ["p"] * 2, "completion": ["a", "b"], "right": [1.0, 0.0]}
+        (folder / f"completions_{step:05d}.parquet").write_bytes(parquet(pa.table(table | {"advantage": [0.7, -0.7]})))
+    command = [sys.executable, "-m", "tocsin_service", "rollouts", str(tmp_path / "completions")]
+    for _ in range(2):
+        done = subprocess.run(
+            [*command, "--url", log.address, "--run", "trl"], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    steps = get(log, "/steps", run="trl").json["steps"]
+    assert [(one["step"], one["rows"]) for one in steps] == [(3, 2), (2, 2), (1, 2)]
+    assert log.get("/v1/runs/trl").json["vectors"] == 3
+    (best, _) = get(log, run="trl", step=3, sort="advantage", order="desc").json["rows"]
+    assert (best["response"], best["reward"], best["scores"]) == ("a", 1.0, {"right": 1.0})
 
 
 def test_runs_do_not_see_each_other(log: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,32 @@ def test_a_crash_between_the_merged_file_and_the_end_of_its_parts(tmp_path: Path
     assert len(folder.superseded()) == 10
     assert not compaction.compact(folder)
     assert len(list(folder.path.glob("*.parquet"))) == 1
+
+
+def test_readers_see_every_row_once_while_files_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "SMALL_FILES", 3)
+    one, written, seen, done = keeper(tmp_path), [0], [], threading.Event()
+
+    def look() -> None:
+        queries = Queries(tmp_path)
+        while not done.is_set():
+            before = written[0]
+            counts = [row["rows"] for row in queries.steps("run", None, None, 1000)]
+            seen.append((before, len(counts), set(counts)))
+        queries.close()
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for step in range(60):
+        keep(one, step, rows(2))
+        written[0] = step + 1
+        one.tidy("run")
+    done.set()
+    reader.join(60)
+    assert seen
+    for before, count, each in seen:
+        assert count >= before
+        assert each <= {2}
 
 
 def test_row_groups_stay_small_enough_to_read_one_step(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ KEY = 32  # hex digits
 PARTS = b"tocsin.parts"
 _NAME = re.compile(r"(\d{16})-(\d{16})-([0-9a-f]{32})\.parquet")
 _FORGOTTEN_SECONDS = 3600.0  # a file that is still being written after an hour is nobody's
+_LOOKS = 50  # at a folder that keeps changing
 _numbers = itertools.count()
 
 
@@ -80,7 +81,7 @@ class Folder:
 
     def files(self) -> list[Stored]:
         """What is there, by step. What a merged file holds too is left out."""
-        found = self._all()
+        found = self._settled()
         merged = {key for one in found for key in parts_of(one.path)}
         return [one for one in found if one.key not in merged]
 
@@ -120,6 +121,17 @@ class Folder:
         for one in files:
             with suppress(FileNotFoundError):
                 one.path.unlink()
+
+    def _settled(self) -> list[Stored]:
+        # A look at a folder isn't one moment: a merged file may have come after its place was passed, and its parts may
+        # have gone before theirs was reached. Two looks that saw the same have missed nothing.
+        found = self._all()
+        for _ in range(_LOOKS):
+            again = self._all()
+            if [one.path for one in again] == [one.path for one in found]:
+                break
+            found = again
+        return found
 
     def _all(self) -> list[Stored]:
         return sorted(_scan(self.path), key=lambda one: (one.first, one.last, one.key))

@@ -28,7 +28,7 @@ T = TypeVar("T")
 _MEMORY = "1GB"
 _THREADS = 2
 _SECONDS = 30.0
-_TRIES = 3
+_TRIES = 10
 _TEXTS = ("prompt", "response", "ground_truth")
 _ORDERS: Final = {
     (name, descending): f'"{name}" {"DESC" if descending else "ASC"} NULLS LAST'
