@@ -94,7 +94,7 @@ def test_the_metrics_join_the_step_and_the_rules_see_them(log: Any) -> None:
         right = 6 if step < 45 else 0
         sent = [
             {**row, "reward": float(place < right), "response": "loop " * 40 if step >= 45 else row["response"]}
-            for place, row in enumerate(rows(8))
+            for place, row in enumerate(rows(8, length=None))
         ]
         assert post(log, sent, step=step, time=1.7e9 + step).status == 202
     log.settle()
@@ -102,9 +102,10 @@ def test_the_metrics_join_the_step_and_the_rules_see_them(log: Any) -> None:
     assert series[0]["values"][-1] == 0.0
     assert series[1]["values"][-1] > 0.9
     fired = {alert["rule"]: alert for alert in log.get("/v1/runs/run/alerts").json["alerts"]}
+    assert fired["length_shift"]["metric"] == "response_chars/mean"
     alert = fired["reward_collapse"]
     assert alert["onset_step"] == 45
-    found = log.get(f"/v1/runs/run/alerts/{alert['id']}/samples?limit=2").json
+    found = log.get(f"{alert['samples']}?limit=2").json
     assert (found["onset"]["step"], found["healthy"]["step"]) == (45, 44)
     assert (found["onset"]["reward_mean"], found["healthy"]["reward_mean"]) == (0.0, 0.75)
     lowest = found["evidence"][0]

@@ -28,7 +28,7 @@ from tocsin_service.rollouts.redaction import Redaction  # noqa: E402
 from tocsin_service.rollouts.sampling import Columns, Sampling  # noqa: E402
 from tocsin_service.rollouts.schema import KEPT  # noqa: E402
 from tocsin_service.rollouts.writing import Keeper, Step, measured  # noqa: E402
-from tocsin_service.settings import Settings  # noqa: E402
+from tocsin_service.settings import Settings, SettingsError, load  # noqa: E402
 
 
 def keeper(root: Path, **changes: Any) -> Keeper:
@@ -324,6 +324,28 @@ def test_a_service_that_could_not_redact_does_not_start(tmp_path: Path, changes:
     settings = Settings(port=0, db=tmp_path / "tocsin.db", rollout_dir=tmp_path / "rollouts", **changes)
     with pytest.raises(StartError, match=problem):
         Service(settings).start()
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"rollout_dir": Path("/data/run[1]")}, "which mean a pattern"),
+        ({"rollout_hook": "os.system"}, "module:function"),
+        ({"rollout_hook": "a:b:c"}, "module:function"),
+        ({"rollout_every": 0}, "rollout_every"),
+        ({"rollout_rows": -1}, "rollout_rows"),
+        ({"rollout_days": float("nan")}, "rollout_days"),
+        ({"max_rollout_bytes": 0}, "max_rollout_bytes"),
+    ],
+)
+def test_settings_that_cannot_be_meant(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        Settings(**changes)
+
+
+def test_settings_from_the_environment() -> None:
+    found = load(environ={"TOCSIN_ROLLOUT_DIR": "/data", "TOCSIN_ROLLOUT_ROWS": "64", "TOCSIN_ROLLOUT_DAYS": "2.5"})
+    assert (found.rollout_dir, found.rollout_rows, found.rollout_days) == (Path("/data"), 64, 2.5)
 
 
 def test_a_pattern_that_is_none_names_its_line(tmp_path: Path) -> None:
