@@ -254,6 +254,16 @@ def test_the_command_sends_what_trl_has_written(log: Any, tmp_path: Path) -> Non
     assert (best["response"], best["reward"], best["scores"]) == ("a", 1.0, {"right": 1.0})
 
 
+def test_two_processes_on_one_redis_share_the_files(redis_server: Any, tmp_path: Path, api_at: Any) -> None:
+    settings = Settings(port=0, store=redis_server.url, rollout_dir=tmp_path / "rollouts")
+    with Service(settings) as one, Service(settings) as other:
+        first, second = (api_at(service.address, service) for service in (one, other))
+        assert post(first, rows(), step=1, time=1.7e9).json["accepted"] == 1
+        assert len(get(second, step=1).json["rows"]) == 8
+        assert post(second, rows(), step=1, time=1.7e9).json["repeated"] == 1
+        assert [one["rows"] for one in get(first, "/steps").json["steps"]] == [8]
+
+
 def test_runs_do_not_see_each_other(log: Any) -> None:
     for run in ("one", "One", "one ", "eins"):
         post(log, [{"response": run}], run=run)
