@@ -14,13 +14,13 @@ TOCSIN_DEBUG=1 raises errors instead of logging them (in tests); http_proxy, htt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tocsin._current import current, make_current, open_run
 from tocsin._run import Run
 
-__all__ = ["Run", "finish", "init", "log", "log_tensors", "should_checkpoint", "should_stop"]
+__all__ = ["Run", "finish", "init", "log", "log_rollouts", "log_tensors", "should_checkpoint", "should_stop"]
 
 
 def init(
@@ -66,6 +66,13 @@ def log(metrics: Mapping[str, Any], step: int | None = None, *, time: float | No
 def log_tensors(tensors: Mapping[str, Any], step: int, *, time: float | None = None, **options: Any) -> None:
     """:meth:`Run.log_tensors` of the current run."""
     current().log_tensors(tensors, step, time=time, **options)
+
+
+def log_rollouts(
+    rows: Iterable[Mapping[str, Any]] | Mapping[str, Any], step: int, *, time: float | None = None, **options: Any
+) -> None:
+    """:meth:`Run.log_rollouts` of the current run."""
+    current().log_rollouts(rows, step, time=time, **options)
 
 
 def should_stop() -> bool:

@@ -12,6 +12,7 @@ from time import time as wall_clock
 from tocsin._guard import Mistake
 from tocsin._lookout import Lookout
 from tocsin._queue import Held, Queue
+from tocsin._rollouts import RolloutChannel
 from tocsin._sender import Sender
 from tocsin._settings import Settings
 from tocsin._tally import Tally
@@ -41,7 +42,8 @@ class Channel:
         self._queue = Queue(options.max_vectors, options.max_bytes)
         self.lookout = Lookout(settings, self.tally, wishes)
         self._sender = Sender(settings, self._queue, self.tally, session, self.lookout)
-        self.tensors = TensorChannel(settings, self.tally, session)
+        self.tensors = TensorChannel(settings, self.tally, session, options.max_tensor_bytes)
+        self.rollouts = RolloutChannel(settings, self.tally, session, options.max_rollout_bytes)
         self._thread: threading.Thread | None = None
         self._sequence = itertools.count()
         self._next_step = 0
@@ -54,7 +56,7 @@ class Channel:
     @property
     def unfinished(self) -> bool:
         """Whether anything is left for ``close`` to do."""
-        return bool(self.waiting or self.tensors.waiting or self._sender.untidy)
+        return bool(self.waiting or self.tensors.waiting or self.rollouts.waiting or self._sender.untidy)
 
     @property
     def spooled(self) -> int:
@@ -99,11 +101,12 @@ class Channel:
         if thread is not None:
             thread.join(timeout)
         tensors_delivered = self.tensors.close(max(0.0, timeout - (monotonic() - begin)))
+        rollouts_delivered = self.rollouts.close(max(0.0, timeout - (monotonic() - begin)))
         self._sender.rescue()
         self.lookout.close()
         self.given_up = True
         self.tally.summary(self.waiting, self.spooled)
-        return not self.waiting and not self.tally.dropped and tensors_delivered
+        return not self.waiting and not self.tally.dropped and tensors_delivered and rollouts_delivered
 
     def describe(self, config: Mapping[str, object]) -> None:
         """Sends more fields of the run's config before the next vectors."""
@@ -115,7 +118,7 @@ class Channel:
 
     def say_finished(self, timeout: float) -> None:
         """Tells the server that the run has ended, if it knows the run and there is time left."""
-        if timeout > 0 and (self.tally.delivered or self.tensors.delivered):
+        if timeout > 0 and (self.tally.delivered or self.tensors.delivered or self.rollouts.delivered):
             self._sender.say_finished(timeout)
 
     def _start(self) -> None:

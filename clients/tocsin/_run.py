@@ -9,8 +9,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from tocsin._guard import Mistake, guarded
+from tocsin._parcels import ParcelChannel
 from tocsin._process import Link, exit_hook
 from tocsin._redis import RedisAddress
+from tocsin._rollouts import Rows
 from tocsin._settings import settings
 from tocsin._transport import Transport
 from tocsin._watch import Told, rank_of
@@ -28,6 +30,15 @@ def _false() -> bool:
 
 def _no_alerts() -> list[dict[str, Any]]:
     return []
+
+
+def _stats(channel: ParcelChannel) -> dict[str, Any]:
+    return {
+        "logged": channel.logged,
+        "delivered": channel.delivered,
+        "waiting": channel.waiting,
+        "dropped": dict(channel.dropped),
+    }
 
 
 class Run:
@@ -119,6 +130,31 @@ class Run:
         channel = self._link.here()
         channel.given_up = False
         channel.tensors.put(tensors, step, time, options)
+
+    @guarded(_nothing)
+    def log_rollouts(self, rows: Rows, step: int, *, time: float | None = None, **options: Any) -> None:
+        """Hands a step's rollouts over: the server keeps them, and metrics made of them join the step's vector.
+
+        They are held before this returns (texts aren't copied: they can't change) and sent in the background. As with
+        tensors, at most two steps wait, and the oldest gives way. Call it on one rank, with the whole batch.
+
+        Args:
+            rows: a mapping for each rollout, or one mapping of columns (lists or arrays): ``response``, and what is
+                known of ``prompt``, ``reward`` (final, after penalties), ``scores`` (a mapping: of each reward model
+                or rule), ``group`` (the same for the rollouts of one prompt), ``domain``, ``length`` (of the response
+                in tokens), ``finish_reason``, ``advantage``, ``ground_truth``, ``index``. Others are not sent.
+            step: the trainer's step, >= 0.
+            time: Unix time in seconds; without it, now.
+            **options: ``response_limit``: the longest possible response in tokens; ``measure=False``: keep, don't
+                measure.
+        """
+        known = self._link.settings
+        if known.disabled or known.faulty:
+            return
+        exit_hook()
+        channel = self._link.here()
+        channel.given_up = False
+        channel.rollouts.put(rows, step, time, options)
 
     @guarded(_false)
     def finish(self, timeout: float | None = None) -> bool:
@@ -230,13 +266,11 @@ class Run:
         Returns:
             ``logged``, ``delivered`` and ``waiting`` batches of tensors, and ``dropped`` ones by reason.
         """
-        tensors = self._link.channel.tensors
-        return {
-            "logged": tensors.logged,
-            "delivered": tensors.delivered,
-            "waiting": tensors.waiting,
-            "dropped": dict(tensors.dropped),
-        }
+        return _stats(self._link.channel.tensors)
+
+    def rollout_stats(self) -> dict[str, Any]:
+        """Counts of this process, as :meth:`tensor_stats`; of calls of :meth:`log_rollouts`."""
+        return _stats(self._link.channel.rollouts)
 
     @guarded(_no_alerts)
     def alerts(self) -> list[dict[str, Any]]:

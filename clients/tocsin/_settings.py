@@ -40,6 +40,7 @@ class Options:
         spool: directory for vectors until the server has them; None keeps them in memory alone.
         spool_bytes: how many bytes this process may have there, with what it has taken over from dead ones.
         max_tensor_bytes: how many bytes of tensors, packed, may be held until the server has them.
+        max_rollout_bytes: how many bytes of rollouts may be held until the server has them.
         token_file: file that holds the token, or the password of a Redis.
     """
 
@@ -51,6 +52,7 @@ class Options:
     spool: Path | None = None
     spool_bytes: int = 256 * 1024 * 1024
     max_tensor_bytes: int = 512 * 1024 * 1024
+    max_rollout_bytes: int = 256 * 1024 * 1024
     token_file: str | os.PathLike[str] | None = None
 
 

@@ -1,4 +1,4 @@
-"""The ``tocsin`` command: serve, worker, tail, check, replay, demo, rules, and what asks a running service."""
+"""The ``tocsin`` command: serve, worker, tail, rollouts, check, replay, demo, rules, and what asks a service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from types import ModuleType
 from typing import Any
 
 from tocsin import readers
+from tocsin import rollouts as rollouts_command
 from tocsin import tail as tail_command
+from tocsin_service.commands import samples
 from tocsin_service.commands.operating import LANGUAGES, add_commands
 from tocsin_service.terminal import CannotError, say
 
@@ -56,6 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     tail_command.add_arguments(tail)
     _add_run_options(tail)
     tail.set_defaults(command=tail_command.tail)
+
+    _add_rollout_commands(commands)
 
     check = commands.add_parser("check", help="judge logs offline, as the service would have")
     check.add_argument(
@@ -118,6 +122,15 @@ def _add_receivers(commands: Any) -> None:
     asked.add_argument("--rule", action="append", default=[], help="of the incident or one of its alerts; repeatable")
     asked.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="of the run; repeatable")
     receivers.set_defaults(command=_receivers)
+
+
+def _add_rollout_commands(commands: Any) -> None:
+    rollouts = commands.add_parser(
+        "rollouts", help="send what the model wrote to a service: verl's dump, TRL's parquet"
+    )
+    rollouts_command.add_arguments(rollouts)
+    rollouts.set_defaults(command=rollouts_command.send)
+    samples.add_command(commands)
 
 
 def _add_service_options(parser: argparse.ArgumentParser) -> None:

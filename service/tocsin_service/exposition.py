@@ -47,6 +47,9 @@ class Exposition:
         self._limited = self._counter("tocsin_requests_limited", "Requests refused before they were looked at.", "what")
         for what in LIMITS:  # from the beginning: an increase from nothing would be none
             self._limited.labels(what)
+        self.rollout_rows = self._counter("tocsin_rollout_rows", "Rollouts taken in.")
+        self.rollout_rejected = self._counter("tocsin_rollout_rejected", "Requests with rollouts refused.", "reason")
+        self.rollout_seconds = self._histogram("tocsin_rollout_seconds", "Time to store the rollouts of a request.")
         self._events = self._counter("tocsin_detection_events", "Changes of alerts.", "rule", "transition")
         self.deliveries = self._counter("tocsin_delivery", "Attempts to tell a receiver.", "receiver", "result")
         self.worker_errors = self._counter("tocsin_worker_errors", "Errors while folding the log.")

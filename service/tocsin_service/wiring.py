@@ -22,6 +22,7 @@ from tocsin_service.judging import Judging
 from tocsin_service.membership import alive, worker_name
 from tocsin_service.nudges import Nudges
 from tocsin_service.partitions import PARTITIONS
+from tocsin_service.rollouts.log import RolloutLog, SettingWrong, open_log
 from tocsin_service.server import StartError
 from tocsin_service.settings import Settings
 from tocsin_service.store import Store
@@ -102,6 +103,7 @@ def _embedded(settings: Settings, rules: RuleSet | None, clock: Callable[[], flo
         judging.trouble,
         tensors=tensors,
         notified=judging.notified,
+        rollouts=_rollouts(settings, stack),
     )
     stack.callback(context.pictures.stop)
     app, name = create_app(context), str(settings.db)
@@ -123,10 +125,18 @@ def _web(settings: Settings, _rules: RuleSet | None, clock: Callable[[], float],
         trouble=lambda: None,
         warning=partial(_missing_workers, client),
         tensors=tensors,
+        rollouts=_rollouts(settings, stack),
     )
     stack.callback(context.pictures.stop)
     app, name = create_app(context), str(_address(settings))
     return Wired(app, store, None, name, partial(_wait_for_workers, store), exposition.count_limited)
+
+
+def _rollouts(settings: Settings, stack: ExitStack) -> RolloutLog | None:
+    try:
+        return open_log(settings, stack)
+    except SettingWrong as error:
+        raise StartError(str(error)) from None
 
 
 def _open(settings: Settings, stack: ExitStack) -> tuple[RedisStore, Redis]:

@@ -16,6 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -103,7 +104,9 @@ def api(make_api: MakeApi) -> Api:
 @pytest.fixture(scope="module")
 def shared_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """One service for all tests of a module that leave nothing behind."""
-    with Service(Settings(port=0, db=tmp_path_factory.mktemp("shared") / "tocsin.db")) as service:
+    folder = tmp_path_factory.mktemp("shared")
+    kept = folder / "rollouts" if find_spec("pyarrow") and find_spec("duckdb") else None
+    with Service(Settings(port=0, db=folder / "tocsin.db", rollout_dir=kept)) as service:
         yield Api(service.address, service)
 
 

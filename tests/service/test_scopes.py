@@ -35,6 +35,11 @@ ROUTES = {
     ("POST", "/v1/runs/{run}/mute"): ADMIN,
     ("GET", "/v1/runs/{run}/series"): READ,
     ("GET", "/v1/runs/{run}/alerts"): READ,
+    ("GET", "/v1/runs/{run}/alerts/{alert}/samples"): READ,
+    ("POST", "/v1/runs/{run}/rollouts"): INGEST,
+    ("GET", "/v1/runs/{run}/rollouts"): READ,
+    ("GET", "/v1/runs/{run}/rollouts/steps"): READ,
+    ("GET", "/v1/runs/{run}/rollouts/diff"): READ,
     ("GET", "/v1/runs/{run}/incidents"): READ,
     ("GET", "/v1/runs/{run}/incidents/{incident}"): READ,
     ("POST", "/v1/runs/{run}/incidents/{incident}/acknowledge"): ADMIN,
@@ -58,7 +63,7 @@ class TestScopes:
         linked = {route for route in described if route[1].startswith(LINKED)}
         assert described - linked == set(ROUTES)
         for (method, path), scope in ROUTES.items():
-            assert needed(method, path.format(run="a", incident="b", silence="c")) == scope, (method, path)
+            assert needed(method, path.format(run="a", incident="b", silence="c", alert="d")) == scope, (method, path)
         for method, path in linked:
             assert needed(method, path) is OPEN
 
@@ -135,7 +140,7 @@ class TestService:
     @pytest.mark.parametrize(("method", "path"), ROUTES)
     def test_each_token_can_what_its_scopes_say(self, locked: Any, method: str, path: str) -> None:
         scope = ROUTES[method, path]
-        target = path.format(run="a", incident="b", silence="c")
+        target = path.format(run="a", incident="b", silence="c", alert="d")
         for token, scopes in ((TRAINER, {INGEST}), (GRAFANA, {READ}), (ALICE, set(Scope))):
             answer = locked.call(method, target, headers=bearer(token))
             if scope is OPEN or scope in scopes:

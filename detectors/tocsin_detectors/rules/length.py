@@ -9,7 +9,9 @@ RULES = (
         name="length_shift",
         collapse=True,
         family="length",
-        metrics=("response_length/mean",),
+        # Characters, where only the texts are known: of them as of tokens only a sudden change is news.
+        metrics=("response_length/mean", "response_chars/mean"),
+        first_of=True,
         tests=(
             LevelShift("both", z=5, ratio=1.5, absolute=4, local=8, severe_factor=2.5),
             LevelShift("both", z=3, ratio=1.5, absolute=4, smooth=5, local=16, min_rows=12),

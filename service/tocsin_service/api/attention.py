@@ -8,6 +8,7 @@ from typing import Any
 
 from tocsin_detectors.alerts import Alert, Incident, Severity, State
 from tocsin_service.api.context import Context
+from tocsin_service.api.sample_links import with_samples
 from tocsin_service.delivery.muting import silent_until
 from tocsin_service.presentation import Presentation
 from tocsin_service.silences import Silence, find
@@ -27,7 +28,7 @@ class Attention:
     """
 
     def __init__(self, context: Context, shown: Presentation, run: str | None = None) -> None:
-        self._store, self._shown, self._run, self._now = context.store, shown, run, context.clock()
+        self._context, self._shown, self._run, self._now = context, shown, run, context.clock()
         self._silences = [one for one in context.store.silences() if one.active(self._now)]
         self._acknowledged = context.store.acknowledgements(run)
         self._found: dict[tuple[str, str, Severity], Silence | None] = {}
@@ -36,7 +37,10 @@ class Attention:
 
     def alerts(self, alerts: Iterable[Alert]) -> list[dict[str, Any]]:
         """Alerts as JSON."""
-        return [{**self._shown.alert(one), **self._told(one.incident, self._silence_of_alert(one))} for one in alerts]
+        return [with_samples(self._context, self._alert(one)) for one in alerts]
+
+    def _alert(self, alert: Alert) -> dict[str, Any]:
+        return {**self._shown.alert(alert), **self._told(alert.incident, self._silence_of_alert(alert))}
 
     def incidents(self, incidents: Iterable[Incident]) -> list[dict[str, Any]]:
         """Incidents as JSON."""
@@ -63,7 +67,7 @@ class Attention:
     def _firing(self) -> dict[str, list[Alert]]:
         """The firing alerts by their incidents."""
         found: dict[str, list[Alert]] = {}
-        for alert in self._store.alerts(self._run, State.FIRING, None, MOST_ALERTS):
+        for alert in self._context.store.alerts(self._run, State.FIRING, None, MOST_ALERTS):
             found.setdefault(alert.incident, []).append(alert)
         return found
 
@@ -72,7 +76,7 @@ class Attention:
         if run not in self._of_runs:
             self._of_runs[run] = [one for one in self._silences if one.matchers.match_run(run)]
             if any(one.matchers.labels for one in self._of_runs[run]):
-                summary = self._store.run(run)
+                summary = self._context.store.run(run)
                 self._labels[run] = {} if summary is None else dict(summary.config.labels)
         return self._of_runs[run]
 

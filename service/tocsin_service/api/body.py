@@ -44,8 +44,8 @@ class Sent:
     gzipped: bool
 
 
-async def receive(request: Request, limit: int) -> Sent:
-    """The body of ``request`` as it was sent, at most ``limit`` bytes.
+async def receive(request: Request, limit: int, what: str = "vectors") -> Sent:
+    """The body of ``request`` as it was sent, at most ``limit`` bytes; ``what`` is in it, for the texts.
 
     Raises:
         ApiError: 400 incomplete, 408 too slow, 413 too large, 415 an encoding other than gzip.
@@ -54,11 +54,11 @@ async def receive(request: Request, limit: int) -> Sent:
     if encoding not in {"identity", "", "gzip", "x-gzip"}:
         raise ApiError(415, f"Content-Encoding {shorten(encoding)} is not known; send gzip or none", "encoding")
     declared = request.headers.get("content-length", "")
-    if declared.isascii() and declared.isdigit() and len(declared) < 20 and int(declared) > DRAINED:
-        _too_large(limit, "")
+    if declared.isascii() and declared.isdigit() and len(declared) < 20 and int(declared) > max(limit, DRAINED):
+        _too_large(limit, "", what)
     try:
         async with asyncio.timeout(READ_SECONDS):
-            data = await _collect(request.stream(), limit)
+            data = await _collect(request.stream(), limit, what)
     except TimeoutError:
         raise ApiError(408, f"the body did not arrive within {READ_SECONDS:.0f} seconds", "slow") from None
     except ClientDisconnect:
@@ -66,13 +66,13 @@ async def receive(request: Request, limit: int) -> Sent:
     return Sent(data, gzipped=encoding in {"gzip", "x-gzip"})
 
 
-def unpack(sent: Sent, limit: int) -> bytes:
-    """The body after decompression, at most ``limit`` bytes.
+def unpack(sent: Sent, limit: int, what: str = "vectors") -> bytes:
+    """The body after decompression, at most ``limit`` bytes; ``what`` is in it, for the texts.
 
     Raises:
         ApiError: 400 broken gzip, 413 too large.
     """
-    return _gunzip(sent.data, limit) if sent.gzipped else sent.data
+    return _gunzip(sent.data, limit, what) if sent.gzipped else sent.data
 
 
 async def read(request: Request, limits: Limits) -> bytes:
@@ -80,25 +80,25 @@ async def read(request: Request, limits: Limits) -> bytes:
     return unpack(await receive(request, limits.sent), limits.decoded)
 
 
-async def _collect(stream: AsyncIterator[bytes], limit: int) -> bytes:
+async def _collect(stream: AsyncIterator[bytes], limit: int, what: str) -> bytes:
     chunks: list[bytes] = []
     size = 0
     async for chunk in stream:
         size += len(chunk)
         if size <= limit:
             chunks.append(chunk)
-        elif size > DRAINED:
+        elif size > max(limit, DRAINED):
             break
     if size > limit:
-        _too_large(limit, "")
+        _too_large(limit, "", what)
     return b"".join(chunks)
 
 
-def _too_large(limit: int, what: str) -> NoReturn:
-    raise ApiError(413, f"the body is larger than {limit} bytes{what}; send fewer vectors at a time", "too_large")
+def _too_large(limit: int, when: str, what: str) -> NoReturn:
+    raise ApiError(413, f"the body is larger than {limit} bytes{when}; send fewer {what} at a time", "too_large")
 
 
-def _gunzip(data: bytes, limit: int) -> bytes:
+def _gunzip(data: bytes, limit: int, what: str) -> bytes:
     """Decompresses one or more gzip members, and never more than ``limit`` bytes."""
     pieces: list[bytes] = []
     size = at = members = 0
@@ -114,7 +114,7 @@ def _gunzip(data: bytes, limit: int) -> bytes:
             pieces.append(member.decompress(fed, limit + 1 - size))
             size += len(pieces[-1])
             if size > limit:
-                _too_large(limit, " after decompression")
+                _too_large(limit, " after decompression", what)
             at += len(fed) - len(member.unused_data)
     except zlib.error as error:
         _broken_gzip(str(error))

@@ -15,6 +15,7 @@ from tocsin_service.api.errors import ApiError
 from tocsin_service.exposition import Exposition
 from tocsin_service.pictures import Pictures
 from tocsin_service.presentation import Presentation
+from tocsin_service.rollouts.log import RolloutLog
 from tocsin_service.settings import Settings
 from tocsin_service.store import Appended, Record, RunSummary, Store
 from tocsin_service.tensors.worker import TensorWorker
@@ -35,6 +36,7 @@ class Context:
         tensors: computes the metrics of tensors; None where that isn't offered.
         notified: tells the deliveries of this process that they may have more to say, or less.
         pictures: draws incidents.
+        rollouts: what the model wrote; None where it isn't kept.
         large_bodies: held while a large body is decoded: a few of them at a time bound the memory.
     """
 
@@ -48,6 +50,7 @@ class Context:
     tensors: TensorWorker | None = None
     notified: Callable[[], None] = lambda: None
     pictures: Pictures = field(default_factory=Pictures)
+    rollouts: RolloutLog | None = None
     large_bodies: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
 
 

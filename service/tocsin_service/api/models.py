@@ -134,6 +134,9 @@ class AlertModel(BaseModel):
     runbook: Runbook
     acknowledged: Acknowledged
     silenced: Silenced
+    samples: Annotated[str | None, Field(description="Path of what the model wrote then; only where it is kept.")] = (
+        None
+    )
 
 
 class AlertList(BaseModel):

@@ -16,8 +16,8 @@ RUN_LENGTH = 128  # a longer id is none, and is refused without being remembered
 def needed(method: str, path: str) -> Scope | None:
     """The scope that a token must have for this; None: nobody is asked for one.
 
-    Reading is reading; sending vectors and tensors and describing a run is what trainers do; everything else, known or
-    not, is for admins. What lies behind signed links is open here, because its routes check the signature.
+    Reading is reading; sending vectors, tensors and rollouts and describing a run is what trainers do; everything else,
+    known or not, is for admins. What lies behind signed links is open here, because its routes check the signature.
 
     Args:
         method: of the request, in capitals.
@@ -28,7 +28,7 @@ def needed(method: str, path: str) -> Scope | None:
     if method in {"GET", "HEAD"}:
         return None if path in OPEN_PATHS else Scope.READ
     match (method, path.split("/")):
-        case ("POST", ["", "v1", "runs", _, "steps" | "tensors"]) | ("PUT", ["", "v1", "runs", _]):
+        case ("POST", ["", "v1", "runs", _, "steps" | "tensors" | "rollouts"]) | ("PUT", ["", "v1", "runs", _]):
             return Scope.INGEST
     return Scope.ADMIN
 

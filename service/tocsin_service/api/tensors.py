@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from tocsin_detectors.entries import StepVector, number_to_json
+from tocsin_detectors.entries import StepVector
 from tocsin_service import vectors
 from tocsin_service.api.context import Context, Given, RunId, append
 from tocsin_service.api.errors import ApiError, StrictJson
 from tocsin_service.api.models import ErrorModel, MeasuredModel, errors
+from tocsin_service.api.plain import plain
 from tocsin_service.api.tensor_body import Incoming
 from tocsin_service.api.tensor_query import TensorQuery
 from tocsin_service.store import Appended, StoreUnavailable, TooManyRuns
@@ -71,8 +71,8 @@ async def post_tensors(run: RunId, request: Request, context: Given, query: Aske
         {
             "accepted": appended.accepted,
             "repeated": appended.repeated,
-            "metrics": _plain(computed.metrics),
-            "findings": _plain(computed.findings),
+            "metrics": plain(computed.metrics),
+            "findings": plain(computed.findings),
             "warnings": computed.warnings,
         }
     )
@@ -132,15 +132,3 @@ async def _store(run: str, query: TensorQuery, computed: Computed, context: Cont
         return await append(context, run, [replace(record, entry=replace(record.entry, computed=True))])
     except (StoreUnavailable, TooManyRuns) as error:
         raise ApiError.of(error) from None
-
-
-def _plain(value: Any) -> Any:
-    """``value`` as strict JSON: NaN and infinities as texts."""
-    match value:
-        case float():
-            return number_to_json(value)
-        case Mapping():
-            return {str(name): _plain(one) for name, one in value.items()}
-        case list() | tuple():
-            return [_plain(one) for one in value]
-    return value

@@ -14,7 +14,7 @@ from typing import Any
 from tocsin_service.commands.remote import DEFAULT_URL, Remote, path
 from tocsin_service.terminal import CannotError, say, table
 
-__all__ = ["LANGUAGES", "add_commands"]
+__all__ = ["LANGUAGES", "add_commands", "asking"]
 
 LANGUAGES = ("en", "zh")  # those of tocsin_detectors.texts, which needs an extra
 SEVERITIES = ("info", "warning", "critical")
@@ -25,28 +25,28 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 def add_commands(commands: Any) -> None:
     """Adds them to the sub-parsers of the command line."""
     for name, plural, command in (("alerts", "alerts", _alerts), ("incidents", "incidents", _incidents)):
-        listing = _add(commands, name, f"list the {plural} that fire", command)
+        listing = asking(commands, name, f"list the {plural} that fire", command)
         listing.add_argument("--run", help="of this run alone")
         listing.add_argument("--severity", choices=SEVERITIES, help="of this severity alone")
         listing.add_argument("--all", action="store_true", help="those too that are over")
         listing.add_argument("--lang", choices=LANGUAGES, help="language of the texts (default en)")
 
-    acknowledge = _add(commands, "acknowledge", "say that you look after an incident", _acknowledge)
+    acknowledge = asking(commands, "acknowledge", "say that you look after an incident", _acknowledge)
     acknowledge.add_argument("run", metavar="RUN")
     acknowledge.add_argument("incident", metavar="INCIDENT", help="its id, as `tocsin incidents` shows it")
     _add_author(acknowledge, why=False)
 
-    mute = _add(commands, "mute", "let nobody be told of a run for a while", _mute)
+    mute = asking(commands, "mute", "let nobody be told of a run for a while", _mute)
     mute.add_argument("run", metavar="RUN")
     mute.add_argument("--for", dest="seconds", type=duration, required=True, metavar="TIME", help="e.g. 90m, 4h, 1d12h")
     _add_author(mute, why=True)
 
-    rebaseline = _add(commands, "rebaseline", "accept what is now as the new normal of a run", _rebaseline)
+    rebaseline = asking(commands, "rebaseline", "accept what is now as the new normal of a run", _rebaseline)
     rebaseline.add_argument("run", metavar="RUN")
     rebaseline.add_argument("--metric", help="this one alone (default: all metrics)")
     _add_author(rebaseline, why=False)
 
-    audit = _add(commands, "audit", "list who did what, latest first", _audit)
+    audit = asking(commands, "audit", "list who did what, latest first", _audit)
     audit.add_argument("--limit", type=int, default=50, help="how many (default 50)")
     _add_silence(commands)
 
@@ -54,7 +54,9 @@ def add_commands(commands: Any) -> None:
 def _add_silence(commands: Any) -> None:
     silence = commands.add_parser("silence", help="let nobody be told of what matches for a while")
     acts = silence.add_subparsers(required=True, metavar="add|list|expire")
-    add = _add(acts, "add", "make a silence; all that is given has to match; * is any text, ? any character", _silence)
+    add = asking(
+        acts, "add", "make a silence; all that is given has to match; * is any text, ? any character", _silence
+    )
     add.add_argument("--run", metavar="PATTERN", help="of run ids")
     add.add_argument("--rule", metavar="PATTERN", help="of rule names")
     add.add_argument("--severity", choices=SEVERITIES, help="this one alone")
@@ -68,12 +70,15 @@ def _add_silence(commands: Any) -> None:
     ends.add_argument("--until", dest="ends", type=moment, metavar="WHEN", help="e.g. 2030-02-01T08:00")
     add.add_argument("--id", help="of the silence, which replaces one of the same id (default: a new one)")
     _add_author(add, why=True)
-    listing = _add(acts, "list", "list silences", _silences)
+    listing = asking(acts, "list", "list silences", _silences)
     listing.add_argument("--all", action="store_true", help="those too that are over")
-    _add(acts, "expire", "end a silence now", _expire).add_argument("id", metavar="ID")
+    asking(acts, "expire", "end a silence now", _expire).add_argument("id", metavar="ID")
 
 
-def _add(commands: Any, name: str, told: str, command: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+def asking(
+    commands: Any, name: str, told: str, command: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    """Adds a command that asks a running service; its parser."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=told)
     parser.add_argument("--url", help=f"address of the service (default: TOCSIN_URL, else {DEFAULT_URL})")
     parser.add_argument("--token-file", help="file with the bearer token (default: TOCSIN_TOKEN)")

@@ -69,6 +69,14 @@ class Settings:
         tensor_dir: directory whose safetensors files may be named instead of sent; None: no file may be.
         tensor_device: where tensors are computed: "auto" (CUDA if there is one), "cpu", "cuda" or "cuda:N".
         tensor_threads: threads of the CPU for it.
+        rollout_dir: folder of the rollout log; None: no rollouts are kept.
+        max_rollout_bytes: largest body of rollouts, as sent and after decompression.
+        rollout_bytes: most bytes of files of rollouts, of all runs together; the oldest go.
+        rollout_days: days for which rollouts are kept. 0: for ever.
+        rollout_every: only of every so many-th step all rollouts are kept; of the others, the extreme ones.
+        rollout_rows: most rollouts kept of a step, the extreme ones among them. 0: all.
+        rollout_redact: file of regular expressions; what they match in the texts isn't kept.
+        rollout_hook: "module:function" that takes a text and gives back what may be kept of it.
         tls_cert_file, tls_key_file: certificate chain and key (PEM) for https; None: plain http.
         max_connections: most connections at a time; another is refused with 503.
         max_run_rate: most requests a second that write to one run, in the long run; 0: no bound.
@@ -120,6 +128,14 @@ class Settings:
     tensor_dir: Path | None = None
     tensor_device: str = "auto"
     tensor_threads: int = field(default_factory=_half_of_the_cores)
+    rollout_dir: Path | None = None
+    max_rollout_bytes: int = 256 * 2**20
+    rollout_bytes: int = 20 * 2**30
+    rollout_days: float = 14.0
+    rollout_every: int = 1
+    rollout_rows: int = 0
+    rollout_redact: Path | None = None
+    rollout_hook: str | None = None
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():

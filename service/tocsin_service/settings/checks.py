@@ -10,13 +10,16 @@ from urllib.parse import SplitResult, urlsplit
 
 from tocsin_detectors.texts import LANGUAGES
 from tocsin_service.access.tokens import TokensError, parse_tokens
+from tocsin_service.rollouts.limits import setting_problem
 
 if TYPE_CHECKING:
     from tocsin_service.settings import Settings
 
 __all__ = ["SettingsError", "check", "is_loopback"]
 
-MAY_BE_ZERO = frozenset({"port", "keep_entries", "keep_days", "max_run_rate", "max_token_rate"})
+MAY_BE_ZERO = frozenset(
+    {"port", "keep_entries", "keep_days", "max_run_rate", "max_token_rate", "rollout_days", "rollout_rows"}
+)
 SHORTEST_SECRET = 16  # characters of a key that we sign with
 
 
@@ -36,6 +39,8 @@ def check(settings: Settings) -> None:
     _check_links(settings)
     _check_store(settings)
     _check_tensors(settings)
+    if problem := setting_problem(settings.rollout_dir, settings.rollout_hook):
+        raise SettingsError(problem)
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
         raise SettingsError("tls_cert_file, tls_key_file: https needs both, http neither; set the other one too")
     if not settings.tokens and not is_loopback(settings.host):

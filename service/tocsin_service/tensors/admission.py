@@ -18,10 +18,11 @@ class Admission:
     Args:
         max_requests: most requests at a time.
         max_bytes: most bytes at a time; a request is only let in if all of its bytes fit.
+        what: is in the bodies, for the texts.
     """
 
-    def __init__(self, max_requests: int, max_bytes: int) -> None:
-        self._max_requests, self._max_bytes = max_requests, max_bytes
+    def __init__(self, max_requests: int, max_bytes: int, what: str = "tensors") -> None:
+        self._max_requests, self._max_bytes, self._what = max_requests, max_bytes, what
         self.requests = 0
         self.bytes = 0
 
@@ -33,9 +34,9 @@ class Admission:
             Full: there is none.
         """
         if self.requests >= self._max_requests:
-            raise Full(f"{self.requests} requests with tensors are under way, which is as many as may be")
+            raise Full(f"{self.requests} requests with {self._what} are under way, which is as many as may be")
         if self.bytes + size > self._max_bytes:
-            raise Full(f"the requests under way hold {self.bytes} bytes of tensors; {size} more don't fit now")
+            raise Full(f"the requests under way hold {self.bytes} bytes of {self._what}; {size} more don't fit now")
         self.requests += 1
         self.bytes += size
         try:
