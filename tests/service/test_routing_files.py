@@ -115,7 +115,7 @@ def test_a_file_with_a_secret_that_is_none(tmp_path: Path) -> None:
         read_plan(path).receivers,
         (
             f"{path}:4: oncall: token: {tmp_path}/secrets/token can't be read: FileNotFoundError",
-            f"{path}:10: chat: webhook: has to begin with https:// (http:// only for a receiver on this machine)",
+            f"{path}:10: chat: webhook: has to begin with https:// (http:// only for this machine)",
             f"{path}:15: program: secret: {tmp_path}/key can't be read: FileNotFoundError",
         ),
         strict=False,
@@ -187,10 +187,10 @@ TOLD = """
 16: e: slack needs webhook_file, or channel and token_file
 18: f: webhook has no 'adress'; did you mean 'address'?
 18: f: webhook needs address
-20: g: webhook: address has to begin with https:// (http:// only for a receiver on this machine)
+20: g: webhook: address has to begin with https:// (http:// only for this machine)
 22: h: webhook: address seems to hold a password; put it into a file and write address_file: PATH
 24: i: webhook: address is given twice, here and as a file; keep one
-26: j: alertmanager: address is no address; write one such as https://example.com/hook
+26: j: alertmanager: address is no address that a path can follow; write one such as http://alertmanager:9093
 27: j: alertmanager has a pace of its own; leave pace out here
 30: k: quiet_hours: from has to be a time of day such as "22:00"
 30: k: quiet_hours: to has to be a time of day such as "22:00"

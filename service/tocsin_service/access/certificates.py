@@ -6,6 +6,8 @@ import logging
 import ssl
 from pathlib import Path
 
+from tocsin_service.identity import identity
+
 __all__ = ["Certificate", "CertificateError"]
 
 logger = logging.getLogger(__name__)
@@ -55,18 +57,10 @@ class Certificate:
         return context
 
     def _state(self) -> list[tuple[int, ...]]:
-        return [_state(file) for file in self._files]
+        return [identity(file) for file in self._files]
 
 
 def _new_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
-
-
-def _state(file: Path) -> tuple[int, ...]:
-    try:
-        status = file.stat()
-    except OSError:
-        return ()
-    return status.st_mtime_ns, status.st_size, status.st_ino

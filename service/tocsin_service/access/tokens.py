@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from tocsin_service.identity import identity
+
 __all__ = ["Scope", "Token", "Tokens", "TokensError", "parse_tokens", "read_tokens"]
 
 logger = logging.getLogger(__name__)
@@ -178,7 +180,7 @@ class Tokens:
         if self._file is None or self._clock() < self._next_look:
             return
         self._next_look = self._clock() + LOOK_SECONDS
-        seen = _state(self._file)
+        seen = identity(self._file)
         if seen != self._seen:
             self._seen = seen  # what is wrong with the file is said once
             self._read(self._file)
@@ -193,12 +195,3 @@ class Tokens:
                 self._tokens = tokens
                 names = sorted({token.name for token in tokens})
                 logger.info("tokens read again: %d, of %s", len(tokens), ", ".join(names))
-
-
-def _state(file: Path) -> tuple[int, ...]:
-    """Is another one whenever the file has been written or replaced."""
-    try:
-        status = file.stat()
-    except OSError:
-        return ()
-    return status.st_mtime_ns, status.st_size, status.st_ino

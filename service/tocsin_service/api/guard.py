@@ -15,9 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tocsin_service.access import tokens
 from tocsin_service.access.limits import Rates
 from tocsin_service.access.tokens import Token, Tokens
+from tocsin_service.addresses import is_loopback
 from tocsin_service.api import scopes
 from tocsin_service.api.errors import ApiError, error_response
-from tocsin_service.settings import Settings, is_loopback
+from tocsin_service.settings import Settings
 
 __all__ = ["ACTOR", "Guard"]
 

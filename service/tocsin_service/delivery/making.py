@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import urlsplit
 
 from tocsin_detectors.texts import Language
+from tocsin_service.addresses import check_base, check_private_address, check_word
 from tocsin_service.delivery import Receiver
 from tocsin_service.delivery.alertmanager import Alertmanager
 from tocsin_service.delivery.apprise import Apprise, check_urls
@@ -19,7 +19,6 @@ from tocsin_service.delivery.slack_api import API
 from tocsin_service.delivery.slack_app import SlackApp
 from tocsin_service.delivery.webhook import Webhook
 from tocsin_service.presentation import PLAIN, Presentation
-from tocsin_service.settings.checks import is_loopback
 from tocsin_service.settings.secret import Secret
 
 __all__ = ["KINDS", "Described", "Given", "Kind", "Option", "Surroundings", "make"]
@@ -118,31 +117,6 @@ def _secret(given: Given, name: str, option: Option) -> Secret:
         raise ValueError(f"{name}: {error}") from None
 
 
-def _check_address(text: str) -> None:
-    """An address of http or https."""
-    try:
-        parts = urlsplit(text)
-        _ = parts.port  # raises on a port that is none
-    except ValueError:
-        parts = urlsplit("")
-    plain = all(char.isprintable() and char not in ' <>"\\' for char in text)
-    if not plain or parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("is no address; write one such as https://example.com/hook")
-
-
-def _check_private_address(text: str) -> None:
-    """An address to which secrets may be sent: nobody on the way can read along."""
-    _check_address(text)
-    parts = urlsplit(text)
-    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
-        raise ValueError("has to begin with https:// (http:// only for a receiver on this machine)")
-
-
-def _check_word(text: str) -> None:
-    if not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError("has to be printable ASCII characters without spaces")
-
-
 def _slack(name: str, options: Mapping[str, Secret], around: Surroundings) -> Receiver:
     if "webhook" in options:
         return Slack(options["webhook"], around.shown, name=name)
@@ -166,21 +140,21 @@ def _apprise(name: str, options: Mapping[str, Secret], around: Surroundings) -> 
 KINDS: Mapping[str, Kind] = {
     "slack": Kind(
         options={
-            "webhook": Option(check=_check_private_address),
-            "token": Option(check=_check_word),
-            "channel": Option(secret=False, public=True, check=_check_word),
-            "api": Option(secret=False, public=True, check=_check_private_address),
+            "webhook": Option(check=check_private_address),
+            "token": Option(check=check_word),
+            "channel": Option(secret=False, public=True, check=check_word),
+            "api": Option(secret=False, public=True, check=check_private_address),
         },
         forms=(frozenset({"webhook"}), frozenset({"token", "channel"})),
         build=_slack,
     ),
     "webhook": Kind(
-        options={"address": Option(secret=False, check=_check_private_address), "secret": Option()},
+        options={"address": Option(secret=False, check=check_private_address), "secret": Option()},
         forms=(frozenset({"address"}),),
         build=_webhook,
     ),
     "alertmanager": Kind(
-        options={"address": Option(secret=False, check=_check_address)},
+        options={"address": Option(secret=False, check=check_base)},
         forms=(frozenset({"address"}),),
         build=_alertmanager,
         mirrors=True,

@@ -13,10 +13,10 @@ from typing import Literal
 
 from tocsin_detectors.texts import Language
 from tocsin_service.presentation import RUNBOOK_BASE
-from tocsin_service.settings.checks import SettingsError, check, check_number, is_loopback
+from tocsin_service.settings.checks import SettingsError, check, check_number
 from tocsin_service.settings.sources import PREFIX, SECRET_FILES, Kind, gather, resolve_secrets
 
-__all__ = ["Settings", "SettingsError", "is_loopback", "load"]
+__all__ = ["Settings", "SettingsError", "load"]
 
 
 def _half_of_the_cores() -> int:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import re
-from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urlsplit
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
 from tocsin_detectors.texts import LANGUAGES
 from tocsin_service.access.tokens import TokensError, parse_tokens
+from tocsin_service.addresses import check_base, check_private_address, check_word, is_loopback
 from tocsin_service.rollouts.limits import setting_problem
 
 if TYPE_CHECKING:
     from tocsin_service.settings import Settings
 
-__all__ = ["SettingsError", "check", "is_loopback"]
+__all__ = ["SettingsError", "check"]
 
+T = TypeVar("T")
 MAY_BE_ZERO = frozenset(
     {"port", "keep_entries", "keep_days", "max_run_rate", "max_token_rate", "rollout_days", "rollout_rows"}
 )
@@ -61,16 +63,6 @@ def check_number(name: str, value: float) -> None:
         raise SettingsError(f"{name}: must be {least}, and finite")
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach ``host``: "localhost" or a loopback address, with or without brackets."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
 def _check_choices(settings: Settings) -> None:
     if not 0 <= settings.port <= 65_535:
         raise SettingsError(f"port: {settings.port} is no TCP port; choose 0 (any free port) to 65535")
@@ -91,26 +83,29 @@ def _check_tokens(settings: Settings) -> None:
 
 
 def _check_receivers(settings: Settings) -> None:
-    for name in ("slack_webhook", "webhook"):
-        if (address := getattr(settings, name)) is None:
-            continue
-        parts = _split(address)
-        if parts is None:
-            raise SettingsError(f"{name}: is no address; write one such as https://hooks.slack.com/services/...")
-        if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
-            raise SettingsError(f"{name}: must begin with https:// (http:// only for a receiver on this machine)")
-    if settings.alertmanager is not None:
-        parts = _split(settings.alertmanager)
-        if parts is None or parts.scheme not in {"http", "https"} or parts.query or parts.fragment:
-            raise SettingsError("alertmanager: is no address; write one such as http://alertmanager:9093")
+    for name, fits in _RECEIVERS.items():
+        if (value := getattr(settings, name)) is not None:
+            _fits(name, value, fits)
     if (settings.slack_token is None) != (settings.slack_channel is None):
         raise SettingsError("slack_token, slack_channel: a Slack app needs both; set the other one too")
     if settings.slack_token is not None and settings.slack_webhook is not None:
         raise SettingsError("slack_token, slack_webhook: are two ways to the same place; set one of them")
-    for name in ("slack_token", "slack_channel"):
-        value = getattr(settings, name)
-        if value is not None and not (value.isascii() and value.isprintable() and " " not in value):
-            raise SettingsError(f"{name}: write printable ASCII characters without spaces")
+
+
+_RECEIVERS: Mapping[str, Callable[[str], object]] = {
+    "slack_webhook": check_private_address,
+    "webhook": check_private_address,
+    "alertmanager": check_base,
+    "slack_token": check_word,
+    "slack_channel": check_word,
+}
+
+
+def _fits(name: str, value: str, fits: Callable[[str], T]) -> T:
+    try:
+        return fits(value)
+    except ValueError as error:
+        raise SettingsError(f"{name}: {error}") from None
 
 
 def _check_links(settings: Settings) -> None:
@@ -123,13 +118,9 @@ def _check_links(settings: Settings) -> None:
         raise SettingsError("pictures: receivers fetch them through links; set public_url and link_secret")
     if address is None:
         return
-    parts = _split(address)
-    if parts is None or parts.path not in {"", "/"} or parts.query or parts.fragment or "@" in parts.netloc:
+    parts = _fits("public_url", address, check_private_address)  # links let people act
+    if parts.path not in {"", "/"} or parts.query or parts.fragment or "@" in parts.netloc:
         raise SettingsError("public_url: write scheme, host and port alone, such as https://tocsin.example")
-    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
-        raise SettingsError(
-            "public_url: must begin with https:// (http:// only for this machine): links let people act"
-        )
 
 
 def _check_store(settings: Settings) -> None:
@@ -156,14 +147,3 @@ def _check_tensors(settings: Settings) -> None:
         raise SettingsError('tensor_device: choose "auto", "cpu", "cuda" or "cuda:N"')
     if settings.tensor_queue_bytes < settings.max_tensor_bytes:
         raise SettingsError("tensor_queue_bytes: must be at least max_tensor_bytes, or the largest body never fits")
-
-
-def _split(address: str) -> SplitResult | None:
-    """The parts of an address that has a host; None if it is none."""
-    try:
-        parts = urlsplit(address)
-        _ = parts.port  # raises on a port that is none
-    except ValueError:
-        return None
-    plain = all(char.isprintable() and char not in ' <>"\\' for char in address)
-    return parts if parts.hostname and plain else None

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from tocsin_service.identity import identity
+
 __all__ = ["Secret"]
 
 logger = logging.getLogger(__name__)
@@ -31,8 +33,7 @@ class Secret:
     def __init__(self, value: str, file: Path | None = None, check: Callable[[str], object] = _accept) -> None:
         check(value)
         self._value, self._file, self._check = value, file, check
-        # Of the file: which one it was, how long and when written; None: it was missing.
-        self._seen: tuple[int, int, int] | None = (-1, -1, -1)
+        self._seen: tuple[int, ...] | None = None  # what the file was when it was read last; not at the start
 
     @classmethod
     def of_file(cls, file: Path, check: Callable[[str], object] = _accept) -> Secret:
@@ -45,7 +46,7 @@ class Secret:
 
     def read(self) -> str:
         """The secret as it is now."""
-        if self._file is not None and (found := _identity(self._file)) != self._seen:
+        if self._file is not None and (found := identity(self._file)) != self._seen:
             self._seen = found
             try:
                 value = _read(self._file)
@@ -57,14 +58,6 @@ class Secret:
 
     def __repr__(self) -> str:
         return "Secret(***)"
-
-
-def _identity(file: Path) -> tuple[int, int, int] | None:
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _read(file: Path) -> str:
