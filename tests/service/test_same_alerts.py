@@ -14,26 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tocsin_service.commands.verdict import judge
+from tests.judged import check_same
 
 
 @pytest.fixture
 def api_at(shared_api: Any) -> Any:
     """Makes an API at any address."""
     return type(shared_api)
-
-
-def by_id(told: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {row["id"]: row for row in told}
-
-
-def check_same(api: Any, recording: Any) -> None:
-    """What the service tells of the run is what the offline check says, to the last field."""
-    verdict = judge(recording.name, recording.vectors, recording.config).to_json()
-    path = f"/v1/runs/{recording.name}"
-    assert by_id(api.get(f"{path}/alerts").json["alerts"]) == by_id(verdict["alerts"])
-    assert by_id(api.get(f"{path}/incidents").json["incidents"]) == by_id(verdict["incidents"])
 
 
 def configure(api: Any, recording: Any) -> None:

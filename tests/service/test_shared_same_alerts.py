@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tocsin_service.commands.verdict import judge
+from tests.judged import check_same
+
 from tocsin_service.partitions import PARTITIONS, partition_of
 
 
@@ -27,17 +28,6 @@ def samples(process: Any, name: str) -> dict[str, float]:
 
 def partitions(worker: Any) -> set[int]:
     return {int(label.split('"')[1]) for label in samples(worker, "tocsin_nudges_pending")}
-
-
-def by_id(told: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {row["id"]: row for row in told}
-
-
-def check_same(api: Any, recording: Any) -> None:
-    verdict = judge(recording.name, recording.vectors, recording.config).to_json()
-    path = f"/v1/runs/{recording.name}"
-    assert by_id(api.get(f"{path}/alerts").json["alerts"]) == by_id(verdict["alerts"])
-    assert by_id(api.get(f"{path}/incidents").json["incidents"]) == by_id(verdict["incidents"])
 
 
 def test_two_workers_killed_in_between(start_process: Any, redis_server: Any, recorded: Any) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.judged import by_id
 
 from tocsin_service.cli import main
 
@@ -35,7 +36,7 @@ def start(*words: object, state: Path) -> subprocess.Popen[str]:
 
 def told(capsys: pytest.CaptureFixture[str], log: Path, run: str) -> dict[str, Any]:
     main(["check", "--json", "--fail-on", "never", "--run", run, str(log)])
-    return {alert["id"]: alert for alert in json.loads(capsys.readouterr().out)["alerts"]}
+    return by_id(json.loads(capsys.readouterr().out)["alerts"])
 
 
 def is_followed(api: Any, vectors: int) -> bool:
@@ -72,7 +73,7 @@ def test_a_collapse_that_is_followed_is_judged_as_the_check_judges_it(
     api.settle()
     run = api.get("/v1/runs/run").json
     assert (run["vectors"], run["step"]) == (len(rows), rows[-1]["step"])
-    found = {alert["id"]: alert for alert in api.get("/v1/runs/run/alerts").json["alerts"]}
+    found = by_id(api.get("/v1/runs/run/alerts").json["alerts"])
     expected = told(capsys, log, "run")
     assert expected
     assert found == expected
