@@ -18,7 +18,7 @@ MIB = 2**20
 RUNS = 40
 NAMES = 3_400  # of runs, in a round
 AHEAD = 25  # requests sent without waiting for answers
-GROWTH = 64 * MIB  # generous: what one round takes in is several times as much
+GROWTH = 48 * MIB  # generous: what one round takes in is several times as much
 STEP = b'{"step": %d, "metrics": {"loss": 1}}'
 GZIP = {"content-encoding": "gzip"}
 
@@ -115,7 +115,10 @@ def resident(pid: int) -> int:
 
 @pytest.mark.timeout(600)  # ten seconds of work, on a machine that may have much else to do
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system has no /proc to look into")
-def test_memory_is_bounded(start_process: Any, tmp_path: Path) -> None:
+def test_memory_is_bounded(start_process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What glibc keeps of memory that was freed depends on which thread took which body: here it keeps little of it.
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")
     config = tmp_path / "tocsin.toml"
     config.write_text(f"max_runs = {RUNS}\nmax_run_rate = 0\nmax_token_rate = 0\n")
     process = start_process("serve", "--config", str(config), "--db", str(tmp_path / "t.db"))
