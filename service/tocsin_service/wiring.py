@@ -13,7 +13,7 @@ from typing import TypeAlias
 from redis import Redis
 from starlette.types import ASGIApp
 
-from tocsin_detectors.rules import RuleSet
+from tocsin_detectors.rules import RuleSet, shipped_rules
 from tocsin_service.api import create_app, create_probes
 from tocsin_service.api.context import Context
 from tocsin_service.api.scopes import SHELL
@@ -107,13 +107,14 @@ def _embedded(settings: Settings, rules: RuleSet | None, clock: Callable[[], flo
         judging.trouble,
         tensors=tensors,
         notified=judging.notified,
+        rules=rules or shipped_rules(),
     )
     stack.callback(context.pictures.stop)
     app, name = create_app(context), str(settings.db)
     return Wired(app, store, judging, name, worker.wait_idle, exposition.count_limited, context.closing.set, SHELL)
 
 
-def _web(settings: Settings, _rules: RuleSet | None, clock: Callable[[], float], stack: ExitStack) -> Wired:
+def _web(settings: Settings, rules: RuleSet | None, clock: Callable[[], float], stack: ExitStack) -> Wired:
     store, client = _open(settings, stack)
     exposition = Exposition(store, settings.max_exported_runs, clock)
     exposition.register(CrewCollector(client, lambda: range(PARTITIONS)))
@@ -128,6 +129,7 @@ def _web(settings: Settings, _rules: RuleSet | None, clock: Callable[[], float],
         trouble=lambda: None,
         warning=partial(_missing_workers, client),
         tensors=tensors,
+        rules=rules or shipped_rules(),
     )
     stack.callback(context.pictures.stop)
     app, name = create_app(context), str(_address(settings))

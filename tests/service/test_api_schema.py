@@ -21,6 +21,7 @@ from tocsin_service.api.models import (
     IncidentDetail,
     IncidentModel,
     LookModel,
+    RuleModel,
     RunModel,
     SilenceModel,
 )
@@ -93,6 +94,7 @@ def test_every_route_is_described(shared_api: Any) -> None:
         "/v1/silences",
         "/v1/silences/{silence}",
         "/v1/audit",
+        "/v1/rules",
         "/v1/overview",
         "/v1/runs/{run}/charts",
         "/v1/events",
@@ -119,6 +121,7 @@ def test_answers_have_the_described_shape(api: Any) -> None:
     (look,) = api.get("/v1/overview").json["runs"]
     charts = api.get("/v1/runs/run/charts").json
     described = (
+        (RuleModel, api.get("/v1/rules?lang=zh").json["rules"][0]),
         (LookModel, look),
         (ChartList, charts),
         (AlertModel, alert),

@@ -236,3 +236,29 @@ def test_chinese_dark_and_a_phone(look: Any, page: Any, api: Any) -> None:
     page.wait_for_selector('h1:has-text("模型崩溃")')
     page.wait_for_selector('#acknowledge h2:has-text("认领")')
     assert page.evaluate("document.documentElement.lang") == "zh"
+
+
+def test_the_rule_catalogue(look: Any, api: Any) -> None:
+    page = look(api, "rules/kl_collapse")
+    page.wait_for_selector('[data-rule="kl_collapse"][open] ol li')
+    total = page.locator("[data-rule]").count()
+    assert total == len(api.get("/v1/rules").json["rules"])
+    page.locator("[name=q]").fill("entropy coll")
+    assert 0 < page.locator("[data-rule]").count() < total
+    assert "q=entropy" in page.url
+
+
+def test_two_runs_are_compared(look: Any, api: Any) -> None:
+    for run, name in (("one", "collapse_lr_x100"), ("other", "healthy_base")):
+        api.call("PUT", f"/v1/runs/{run}", {"framework": "trl"})
+        api.post(recorded(name), run=run)
+    api.settle()
+    page = look(api, "runs/one")
+    page.get_by_role("link", name="Compare runs").click()
+    page.locator("[name=b]").select_option("other")
+    page.wait_for_selector('[data-metric="critic/score/mean"] canvas')
+    assert "a=one" in page.url
+    assert "b=other" in page.url
+    page.reload()
+    page.wait_for_selector('[data-metric="critic/score/mean"] canvas')
+    assert page.locator(".side").all_inner_texts() == ["one", "other"]

@@ -44,6 +44,7 @@ ROUTES = {
     ("POST", "/v1/silences"): ADMIN,
     ("DELETE", "/v1/silences/{silence}"): ADMIN,
     ("GET", "/v1/audit"): READ,
+    ("GET", "/v1/rules"): READ,
     ("GET", "/v1/overview"): READ,
     ("GET", "/v1/runs/{run}/charts"): READ,
     ("GET", "/v1/events"): READ,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from tocsin_service.api import health, incidents, linked, looking, runs, shell, silences, steps, tensors
+from tocsin_service.api import health, incidents, linked, looking, rules, runs, shell, silences, steps, tensors
 from tocsin_service.api.context import Context
 from tocsin_service.api.errors import install
 from tocsin_service.api.guard import Guard
@@ -25,7 +25,7 @@ def create_api(context: Context) -> FastAPI:
     )
     api.state.context = context
     install(api)
-    for part in (steps, tensors, runs, incidents, silences, looking, linked, shell, health):
+    for part in (steps, tensors, runs, incidents, silences, looking, rules, linked, shell, health):
         api.include_router(part.router)
     return api
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Request
 from pydantic import AfterValidator
 
+from tocsin_detectors.rules import RuleSet, shipped_rules
 from tocsin_detectors.texts import Language
 from tocsin_service.api.errors import ApiError
 from tocsin_service.dashboard.changes import Changes
@@ -53,6 +54,7 @@ class Context:
         large_looks: held while a whole log is read, likewise.
         closing: set when the service is about to stop: answers that would go on for ever end then.
         streams: one mark for each such answer.
+        rules: those in force, as this process knows them.
         overview, changes: what those who look on ask the store; made of it.
     """
 
@@ -70,6 +72,7 @@ class Context:
     large_looks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
     closing: threading.Event = field(default_factory=threading.Event)
     streams: set[object] = field(default_factory=set)
+    rules: RuleSet = field(default_factory=shipped_rules)
     overview: Overview = field(init=False)
     changes: Changes = field(init=False)
 

@@ -19,6 +19,8 @@ __all__ = [
     "MeasuredModel",
     "Overview",
     "Responses",
+    "RuleList",
+    "RuleModel",
     "RunList",
     "RunModel",
     "SeriesList",
@@ -204,6 +206,27 @@ class ActModel(BaseModel):
 
 class ActList(BaseModel):
     acts: list[ActModel]
+
+
+class RuleModel(BaseModel):
+    name: str
+    family: str
+    family_title: str
+    title: str
+    severity: Annotated[SeverityName, Field(description="Of an alert when it begins to fire.")]
+    metrics: Annotated[list[str], Field(description="Canonical names; a {placeholder} matches any text.")]
+    tests: Annotated[list[str], Field(description="Any of them makes a sign.")]
+    signs: Annotated[int, Field(description="So many signs among so many values make an alert.")]
+    among: int
+    recovery: Annotated[int, Field(description="Clear values in a row that resolve it.")]
+    meaning: str
+    remedies: list[str]
+    source: Annotated[str, Field(description="Where the rule comes from.")]
+    runbook: Runbook
+
+
+class RuleList(BaseModel):
+    rules: list[RuleModel]
 
 
 class WorstModel(BaseModel):

@@ -19,7 +19,8 @@ const finite = (value) => (typeof value === "number" ? value : null);
 /**
  * A chart of `metric` (as /charts gives it).
  *
- * `group` is shared by the charts of a view: {key, range: [first, last] | null, log, zoom(range)}; `alerts` are those of
+ * `group` is shared by the charts of a view: {key, range: [first, last] | null, log, zoom(range), sides: the two runs that
+ * are compared, if any}; `alerts` are those of
  * this metric; `latest` is the run's attempt.
  */
 export class Chart {
@@ -132,7 +133,7 @@ export class Chart {
     const values = (_, ticks) => ticks.map((value) => (value === null ? "" : number(value)));
     const latest = this.columns.attempts.length - 1;
     const series = this.columns.attempts.map((_, place) => ({
-      stroke: () => colour(place === latest ? "curve" : "past"),
+      stroke: () => colour(place === latest ? "curve" : this.group.sides ? "other" : "past"),
       width: 1.5,
       points: { size: 5 },
     }));
@@ -205,7 +206,7 @@ export class Chart {
       level(plot, finite(alert.evidence.baseline), colour("baseline"), say("baseline"));
       level(plot, finite(alert.evidence.limit), colour(alert.severity), say("limit"));
     }
-    for (const part of this.metric.parts.slice(1)) {
+    for (const part of this.group.sides ? [] : this.metric.parts.slice(1)) {
       upright(plot, part.steps[0], colour("soft"), [3, 4], say("attempt", { number: part.attempt }));
     }
     ctx.fillStyle = colour("critical");

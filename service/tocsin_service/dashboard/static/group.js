@@ -12,6 +12,7 @@ export class Group {
     Object.assign(this, { key, range, log });
     this.charts = new Map();
     this.onzoom = () => {};
+    this.sides = null;
     const seen = (entries) => entries.filter((one) => one.isIntersecting).forEach((one) => this.of(one.target)?.draw());
     this.observer = new IntersectionObserver(seen, { rootMargin: MARGIN });
   }

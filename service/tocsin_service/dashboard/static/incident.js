@@ -6,7 +6,7 @@ import { h, link, replace } from "./dom.js";
 import { moment, number } from "./format.js";
 import { Group } from "./group.js";
 import { inTurn } from "./overview.js";
-import { toRun, toRuns } from "./route.js";
+import { toRule, toRun, toRuns } from "./route.js";
 import { say } from "./words.js";
 
 const POINTS = 400;
@@ -96,7 +96,7 @@ function arithmetic(alert) {
   const rows = ["value", "baseline", "limit", "score", "window"].filter((name) => evidence[name] !== null);
   const over = alert.resolved_step !== null && say("reason", { reason: alert.reason ?? "", step: alert.resolved_step });
   return [
-    h("h3", {}, alert.metric, " ", h("span", { class: `badge ${alert.severity}` }, say(alert.severity)), " ", h("span", { class: "facts" }, alert.rule)),
+    h("h3", {}, alert.metric, " ", h("span", { class: `badge ${alert.severity}` }, say(alert.severity)), " ", h("a", { class: "facts", href: toRule(alert.rule) }, alert.rule)),
     h("p", { class: "detail" }, evidence.detail),
     h("dl", {}, rows.map((name) => h("div", {}, h("dt", {}, say(name)), h("dd", {}, number(evidence[name]))))),
     h("p", { class: "facts" }, [say("since", { step: alert.onset_step }), say("said_at", { step: alert.fired_step }), over].filter(Boolean).join(" · ")),

@@ -1,14 +1,16 @@
 // The page: its bar, the token, and which view is shown.
 
 import { Refused, token } from "./api.js";
+import * as compare from "./compare.js";
 import { h, replace } from "./dom.js";
 import * as incident from "./incident.js";
 import * as overview from "./overview.js";
-import { read, toRuns } from "./route.js";
+import { read, toRules, toRuns } from "./route.js";
+import * as rules from "./rules.js";
 import * as run from "./run.js";
 import { LANGUAGES, choose, lang, say } from "./words.js";
 
-const VIEWS = { overview, run, incident };
+const VIEWS = { overview, run, incident, compare, rules };
 const view = document.getElementById("view");
 const status = h("span", { id: "status", role: "status" });
 let leave = new AbortController();
@@ -20,7 +22,7 @@ async function show() {
   leave = new AbortController();
   const { signal } = leave;
   const route = read();
-  const key = [route.view, route.run, route.incident].join("\0");
+  const key = [route.view, route.run, route.incident, route.rule].join("\0");
   showBar();
   if (key !== shown) {
     view.replaceChildren();
@@ -58,6 +60,7 @@ function showBar() {
     document.getElementById("bar"),
     h("a", { class: "skip", href: "#view", onclick: (event) => (event.preventDefault(), view.focus()) }, say("skip")),
     h("a", { class: "home", href: toRuns() }, h("img", { src: "icon.svg", alt: "", width: 22, height: 22 }), "Tocsin"),
+    h("a", { href: toRules() }, say("rules")),
     status,
     h("span", { class: "space" }),
     token.get() && forget,

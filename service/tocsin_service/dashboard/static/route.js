@@ -15,6 +15,8 @@ export function read(hash = location.hash) {
   if (parts[0] === "runs" && parts[2] === "incidents" && parts.length === 4) {
     return { view: "incident", run: parts[1], incident: parts[3], ...found };
   }
+  if (parts[0] === "rules" && parts.length <= 2) return { view: "rules", rule: parts[1], ...found };
+  if (parts[0] === "compare" && parts.length === 1) return { view: "compare", ...found };
   return { view: "nowhere", ...found };
 }
 
@@ -33,3 +35,6 @@ export function remember(values) {
   const text = all.toString();
   history.replaceState(null, "", text ? `${path}?${text}` : path);
 }
+export const toRules = () => "#/rules";
+export const toRule = (rule) => `#/rules/${encodeURIComponent(rule)}`;
+export const toCompare = (run) => `#/compare?a=${encodeURIComponent(run)}`;

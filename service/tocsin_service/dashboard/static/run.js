@@ -5,7 +5,7 @@ import { h, link, replace } from "./dom.js";
 import { ago } from "./format.js";
 import { Group } from "./group.js";
 import { inTurn } from "./overview.js";
-import { toIncident, toRuns } from "./route.js";
+import { toCompare, toIncident, toRuns } from "./route.js";
 import { say } from "./words.js";
 
 const POINTS = 600; // of a curve, when it is loaded
@@ -86,7 +86,7 @@ class RunPage {
     const facts = [config.algorithm, config.framework, step !== null && say("at_step", { step }), attempt && say("attempt", { number: attempt }), seen !== null && ago(seen)];
     const labels = Object.entries(config.labels ?? {}).map(([name, value]) => h("span", { class: "badge" }, `${name}: ${value}`));
     return [
-      h("nav", {}, h("a", { href: toRuns(), "data-key": "back" }, `‹ ${say("back_runs")}`)),
+      h("nav", {}, h("a", { href: toRuns(), "data-key": "back" }, `‹ ${say("back_runs")}`), h("a", { href: toCompare(this.run), "data-key": "compare" }, say("compare"))),
       h("h1", {}, this.run),
       h("p", { class: "facts" }, facts.filter(Boolean).join(" · "), " ", labels, config.link && [" ", link(config.link, say("open_tracker"))]),
       error && h("p", { class: "notice failed", role: "alert" }, error),
