@@ -96,13 +96,15 @@ export class Chart {
   /** Says the values at the cursor; without one the latest. */
   told(index) {
     const data = this.columns?.data;
-    const part = this.metric.parts.at(-1);
+    const parts = this.group.sides ? [...this.metric.parts].reverse() : this.metric.parts;
     if (data === undefined || index === null || index === undefined) {
-      this.readout.textContent = part ? number(part.values.at(-1)) : "";
+      const shown = this.group.sides ? parts : parts.slice(-1);
+      this.readout.textContent = shown.map((part) => number(part.values.at(-1))).join(" / ");
       return;
     }
+    this.index = index;
     const step = data[0][index];
-    const values = this.metric.parts.flatMap((one) => {
+    const values = parts.flatMap((one) => {
       const place = one.steps.indexOf(step);
       return place < 0 ? [] : [number(one.values[place])];
     });
@@ -115,7 +117,7 @@ export class Chart {
     const [from, to] = this.group.range ?? [steps[0], steps.at(-1)];
     const middle = (to - from) * ZOOM;
     if (by !== undefined && steps.length) {
-      const now = this.plot.cursor.idx ?? steps.length - 1;
+      const now = Math.min(this.index ?? steps.length - 1, steps.length - 1);
       const index = Math.max(0, Math.min(steps.length - 1, now + by * (event.shiftKey ? STRIDE : 1)));
       const y = this.columns.data.slice(1).map((column) => column[index]).find((value) => typeof value === "number");
       const top = y === undefined ? 0 : this.plot.valToPos(y, "y");
