@@ -66,6 +66,7 @@ def test_a_collapse_is_seen_as_it_happens_and_is_looked_after(look: Any, api: An
     page.wait_for_selector('[data-metric="critic/score/mean"] [data-last="180"]')
     page.wait_for_selector('[data-incident].critical:has-text("Model collapse")')
     page.wait_for_selector('[data-metric="critic/score/mean"] [data-alerts="1"]')
+    page.wait_for_selector('[data-metric="critic/score/mean"] [data-drawn="180"]')
     assert pixels(page, "critic/score/mean") != before
     assert page.evaluate("window.notReloaded")
 

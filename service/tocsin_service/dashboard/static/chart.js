@@ -81,6 +81,7 @@ export class Chart {
     const [steps] = this.columns.data;
     const [min, max] = this.group.range ?? [steps[0] ?? 0, steps.at(-1) ?? 1];
     this.plot?.setScale("x", { min, max: Math.max(max, min + 1) });
+    this.place.dataset.drawn = this.plot?.data[0].at(-1) ?? "";
   }
 
   label() {
