@@ -99,9 +99,12 @@ class Service:
             raise StartError(str(error)) from None
         server = Server(self._wired.app, listener, settings, self._wired.refused, self.ended.set)
         stack.callback(server.stop)
+        stack.callback(self._wired.ending)
         server.start()
         self._address = address_of(listener, secure=settings.tls_cert_file is not None)
         logger.info("listening on %s, store %s", self._address, self._wired.store_name)
+        if self._wired.page is not None:
+            logger.info("dashboard: %s%s", self._address, self._wired.page)
 
 
 def run(settings: Settings, wire: wiring.Wire = wiring.serve) -> int:

@@ -18,7 +18,7 @@ from tocsin_service.firing import Labels, label, labels_by_run, read_firing
 from tocsin_service.stalled import TIMES, patience
 from tocsin_service.store import RunSummary, Store, StoreUnavailable
 
-__all__ = ["CONTENT_TYPE", "Exposition", "gauge"]
+__all__ = ["CONTENT_TYPE", "INTERVALS", "Exposition", "gauge", "step_interval"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 INTERVALS = 32  # latest vectors of a run from which its step interval is taken
@@ -160,7 +160,7 @@ class _StoreCollector(Collector):
         yield _by_run(
             "tocsin_run_step_interval_seconds",
             "Usual time between two steps of the run, the median of the latest; none of runs that have ended.",
-            ((run, _interval(latest)) for run, latest in times.items()),
+            ((run, step_interval(latest)) for run, latest in times.items()),
         )
         yield _by_run(
             "tocsin_run_patience_seconds",
@@ -182,7 +182,8 @@ class _StoreCollector(Collector):
         )
 
 
-def _interval(times: Sequence[tuple[int, float]]) -> float | None:
+def step_interval(times: Sequence[tuple[int, float]]) -> float | None:
+    """Usual seconds between two steps, the median of the latest; None if too little is known."""
     intervals = [
         (late - early) / (after - before)
         for (after, late), (before, early) in itertools.pairwise(times)

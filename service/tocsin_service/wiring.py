@@ -13,9 +13,10 @@ from typing import TypeAlias
 from redis import Redis
 from starlette.types import ASGIApp
 
-from tocsin_detectors.rules import RuleSet
+from tocsin_detectors.rules import RuleSet, shipped_rules
 from tocsin_service.api import create_app, create_probes
 from tocsin_service.api.context import Context
+from tocsin_service.api.scopes import SHELL
 from tocsin_service.crew import CrewCollector
 from tocsin_service.exposition import Exposition
 from tocsin_service.judging import Judging
@@ -44,6 +45,8 @@ class Wired:
         store_name: where its store is, without secrets.
         wait_idle: waits until everything acknowledged so far is judged; False if so many seconds didn't do.
         refused: counts a request that is refused before it reaches ``app``, by the limit that it broke.
+        ending: called before the HTTP server stops: answers that would go on for ever end.
+        page: path of the page for people; None: there is none.
     """
 
     app: ASGIApp
@@ -52,6 +55,8 @@ class Wired:
     store_name: str
     wait_idle: Callable[[float], bool]
     refused: Callable[[str], None]
+    ending: Callable[[], None] = lambda: None
+    page: str | None = None
 
 
 # Starts the parts; the stack stops them again, in reverse order. Raises StoreRefused or StartError.
@@ -104,13 +109,14 @@ def _embedded(settings: Settings, rules: RuleSet | None, clock: Callable[[], flo
         tensors=tensors,
         notified=judging.notified,
         rollouts=_rollouts(settings, stack),
+        rules=rules or shipped_rules(),
     )
     stack.callback(context.pictures.stop)
     app, name = create_app(context), str(settings.db)
-    return Wired(app, store, judging, name, worker.wait_idle, exposition.count_limited)
+    return Wired(app, store, judging, name, worker.wait_idle, exposition.count_limited, context.closing.set, SHELL)
 
 
-def _web(settings: Settings, _rules: RuleSet | None, clock: Callable[[], float], stack: ExitStack) -> Wired:
+def _web(settings: Settings, rules: RuleSet | None, clock: Callable[[], float], stack: ExitStack) -> Wired:
     store, client = _open(settings, stack)
     exposition = Exposition(store, settings.max_exported_runs, clock)
     exposition.register(CrewCollector(client, lambda: range(PARTITIONS)))
@@ -126,10 +132,13 @@ def _web(settings: Settings, _rules: RuleSet | None, clock: Callable[[], float],
         warning=partial(_missing_workers, client),
         tensors=tensors,
         rollouts=_rollouts(settings, stack),
+        rules=rules or shipped_rules(),
     )
     stack.callback(context.pictures.stop)
     app, name = create_app(context), str(_address(settings))
-    return Wired(app, store, None, name, partial(_wait_for_workers, store), exposition.count_limited)
+    return Wired(
+        app, store, None, name, partial(_wait_for_workers, store), exposition.count_limited, context.closing.set, SHELL
+    )
 
 
 def _rollouts(settings: Settings, stack: ExitStack) -> RolloutLog | None:

@@ -132,6 +132,9 @@ CHINESE: Mapping[str, str] = {
     ),
     "This incident is not known any more.": "此事件已不存在。",
     "Its run is gone, or was judged anew by other rules.": "其训练已被删除，或已按其他规则重新判断。",
+    # Families of metrics that have no rules
+    "Progress": "训练进度",
+    "Other metrics": "其他指标",
     # A rule explained
     "Severity": "级别",
     "{severity} at first": "初始为{severity}",

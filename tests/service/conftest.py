@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -241,3 +242,32 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenS
             return store
 
         yield make
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("chromium is not installed")
+    sandbox = [] if os.getuid() else ["--no-sandbox"]  # it refuses to be root in one
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=chromium, args=[*sandbox, "--disable-gpu"], timeout=60_000)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page that must not complain: what the policy forbids, scripts and dialogs end the test."""
+    context = browser.new_context(locale="en-US")
+    context.set_default_timeout(60_000)
+    opened = context.new_page()
+    complaints: list[str] = []
+    opened.on("console", lambda message: complaints.append(message.text))
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on("dialog", lambda dialog: (complaints.append("dialog"), dialog.dismiss()))
+    yield opened
+    context.close()
+    # It also notes every answer that refuses something; and asks for an icon, which there isn't.
+    assert [one for one in complaints if not one.startswith("Failed to load resource")] == []

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-import shutil
 import time
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -14,38 +11,8 @@ import pytest
 
 from tocsin_service.access.links import Links
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
 SECRET = "0123456789abcdef" * 2
 HOSTILE = "<img src=x onerror=alert(1)> $x$"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("chromium is not installed")
-    sandbox = [] if os.getuid() else ["--no-sandbox"]  # it refuses to be root in one
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=chromium, args=[*sandbox, "--disable-gpu"], timeout=60_000)
-        yield opened
-        opened.close()
-
-
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """A page that must not complain: what the policy forbids, scripts and dialogs end the test."""
-    context = browser.new_context(locale="en-US")
-    context.set_default_timeout(60_000)
-    opened = context.new_page()
-    complaints: list[str] = []
-    opened.on("console", lambda message: complaints.append(message.text))
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.on("dialog", lambda dialog: (complaints.append("dialog"), dialog.dismiss()))
-    yield opened
-    context.close()
-    # It also notes every answer that refuses something; and asks for an icon, which there isn't.
-    assert [one for one in complaints if not one.startswith("Failed to load resource")] == []
 
 
 @pytest.fixture

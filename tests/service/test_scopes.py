@@ -49,7 +49,12 @@ ROUTES = {
     ("POST", "/v1/silences"): ADMIN,
     ("DELETE", "/v1/silences/{silence}"): ADMIN,
     ("GET", "/v1/audit"): READ,
+    ("GET", "/v1/rules"): READ,
+    ("GET", "/v1/overview"): READ,
+    ("GET", "/v1/runs/{run}/charts"): READ,
+    ("GET", "/v1/events"): READ,
 }
+ENDLESS = {"/v1/events": "?seconds=0"}  # what makes an answer end that would go on
 LINKED = "/linked/"
 
 
@@ -81,6 +86,13 @@ class TestScopes:
             ("DELETE", "/linked/incident/a/b", ADMIN),
             ("POST", "/linked", ADMIN),
             ("GET", "/linkedin", READ),
+            ("GET", "/", OPEN),
+            ("HEAD", "/dashboard/main.js", OPEN),
+            ("POST", "/dashboard/", ADMIN),
+            ("POST", "/", ADMIN),
+            ("GET", "/dashboard", READ),
+            ("GET", "/dashboards", READ),
+            ("GET", "//", READ),
             ("POST", "//linked/incident", ADMIN),
             ("post", "/v1/runs/a/steps", ADMIN),
             ("POST", "/v1/runs/a/steps/", ADMIN),
@@ -140,7 +152,7 @@ class TestService:
     @pytest.mark.parametrize(("method", "path"), ROUTES)
     def test_each_token_can_what_its_scopes_say(self, locked: Any, method: str, path: str) -> None:
         scope = ROUTES[method, path]
-        target = path.format(run="a", incident="b", silence="c", alert="d")
+        target = path.format(run="a", incident="b", silence="c", alert="d") + ENDLESS.get(path, "")
         for token, scopes in ((TRAINER, {INGEST}), (GRAFANA, {READ}), (ALICE, set(Scope))):
             answer = locked.call(method, target, headers=bearer(token))
             if scope is OPEN or scope in scopes:
@@ -149,6 +161,12 @@ class TestService:
                 assert answer.status == 403
                 assert f"scope {scope}" in answer.json["error"]
         assert (locked.call(method, target).status == 401) == (scope is not OPEN)
+
+    def test_the_dashboard_asks_for_no_token_as_it_shows_nothing(self, locked: Any) -> None:
+        assert locked.get("/").status == 307
+        assert locked.get("/dashboard/").status == locked.get("/dashboard/main.js").status == 200
+        assert locked.get("/dashboard/../v1/runs").status in {401, 404}
+        assert locked.call("POST", "/dashboard/").status == 401
 
     def test_a_hash_is_no_token(self, locked: Any) -> None:
         for token in (ALICES_HASH, f"sha256:{ALICES_HASH}"):

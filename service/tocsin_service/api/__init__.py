@@ -5,7 +5,20 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from tocsin_service.api import health, incidents, linked, rollouts, runs, samples, silences, steps, tensors
+from tocsin_service.api import (
+    health,
+    incidents,
+    linked,
+    looking,
+    rollouts,
+    rules,
+    runs,
+    samples,
+    shell,
+    silences,
+    steps,
+    tensors,
+)
 from tocsin_service.api.context import Context
 from tocsin_service.api.errors import install
 from tocsin_service.api.guard import Guard
@@ -25,7 +38,8 @@ def create_api(context: Context) -> FastAPI:
     )
     api.state.context = context
     install(api)
-    for part in (steps, tensors, rollouts, samples, runs, incidents, silences, linked, health):
+    parts = (steps, tensors, rollouts, samples, runs, incidents, silences, looking, rules, linked, shell, health)
+    for part in parts:
         api.include_router(part.router)
     return api
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -10,8 +11,11 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Request
 from pydantic import AfterValidator
 
+from tocsin_detectors.rules import RuleSet, shipped_rules
 from tocsin_detectors.texts import Language
 from tocsin_service.api.errors import ApiError
+from tocsin_service.dashboard.changes import Changes
+from tocsin_service.dashboard.overview import Overview
 from tocsin_service.exposition import Exposition
 from tocsin_service.pictures import Pictures
 from tocsin_service.presentation import Presentation
@@ -21,7 +25,18 @@ from tocsin_service.store import Appended, Record, RunSummary, Store
 from tocsin_service.tensors.worker import TensorWorker
 from tocsin_service.vectors import is_run_id
 
-__all__ = ["Context", "Given", "Limit", "RunId", "Shown", "append", "json_body", "known_run"]
+__all__ = [
+    "RUN_PATTERN",
+    "Context",
+    "Given",
+    "Limit",
+    "RunId",
+    "Shown",
+    "append",
+    "check_run",
+    "json_body",
+    "known_run",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +53,11 @@ class Context:
         pictures: draws incidents.
         rollouts: what the model wrote; None where it isn't kept.
         large_bodies: held while a large body is decoded: a few of them at a time bound the memory.
+        large_looks: held while a whole log is read, likewise.
+        closing: set when the service is about to stop: answers that would go on for ever end then.
+        streams: one mark for each such answer.
+        rules: those in force, as this process knows them.
+        overview, changes: what those who look on ask the store; made of it.
     """
 
     settings: Settings
@@ -52,6 +72,16 @@ class Context:
     pictures: Pictures = field(default_factory=Pictures)
     rollouts: RolloutLog | None = None
     large_bodies: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    large_looks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    closing: threading.Event = field(default_factory=threading.Event)
+    streams: set[object] = field(default_factory=set)
+    rules: RuleSet = field(default_factory=shipped_rules)
+    overview: Overview = field(init=False)
+    changes: Changes = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "overview", Overview(self.store))
+        object.__setattr__(self, "changes", Changes(self.store))
 
 
 def _context(request: Request) -> Context:
@@ -59,7 +89,12 @@ def _context(request: Request) -> Context:
     return context
 
 
-def _check_run(run: str) -> str:
+def check_run(run: str) -> str:
+    """The run's id as it is.
+
+    Raises:
+        ValueError: it is none.
+    """
     if not is_run_id(run):
         raise ValueError("a run id is printable text without control characters, and not '.' or '..'")
     return run
@@ -75,17 +110,18 @@ def _presentation(
 
 
 Shown = Annotated[Presentation, Depends(_presentation)]
+RUN_PATTERN = r"^[^/\\\x00-\x1f\x7f]+$"
 Limit = Annotated[int, Query(ge=1, le=10_000)]
 RunId = Annotated[
     str,
     Path(
         min_length=1,
         max_length=128,
-        pattern=r"^[^/\\\x00-\x1f\x7f]+$",
+        pattern=RUN_PATTERN,
         description="Id of the run, as its trainer chose it; percent-encoded.",
         examples=["qwen-grpo-7"],
     ),
-    AfterValidator(_check_run),
+    AfterValidator(check_run),
 ]
 
 

@@ -10,17 +10,23 @@ __all__ = [
     "ActList",
     "AlertList",
     "AppendedModel",
+    "ChangeModel",
+    "ChartList",
     "ErrorModel",
     "Health",
     "IncidentDetail",
     "IncidentList",
     "MeasuredModel",
+    "Overview",
     "Responses",
+    "RuleList",
+    "RuleModel",
     "RunList",
     "RunModel",
     "SeriesList",
     "SilenceList",
     "SilenceModel",
+    "as_json",
     "errors",
 ]
 
@@ -205,6 +211,95 @@ class ActList(BaseModel):
     acts: list[ActModel]
 
 
+class RuleModel(BaseModel):
+    name: str
+    family: str
+    family_title: str
+    title: str
+    severity: Annotated[SeverityName, Field(description="Of an alert when it begins to fire.")]
+    metrics: Annotated[list[str], Field(description="Canonical names; a {placeholder} matches any text.")]
+    tests: Annotated[list[str], Field(description="Any of them makes a sign.")]
+    signs: Annotated[int, Field(description="So many signs among so many values make an alert.")]
+    among: int
+    recovery: Annotated[int, Field(description="Clear values in a row that resolve it.")]
+    meaning: str
+    remedies: list[str]
+    source: Annotated[str, Field(description="Where the rule comes from.")]
+    runbook: Runbook
+
+
+class RuleList(BaseModel):
+    rules: list[RuleModel]
+
+
+class WorstModel(BaseModel):
+    incident: Annotated[str, Field(description="Its id.")]
+    severity: SeverityName
+    title: str
+    onset_step: int
+    acknowledged: bool
+
+
+class LookModel(BaseModel):
+    run: str
+    state: Annotated[
+        Literal["running", "silent", "finished"], Field(description="Silent: longer than its pace allows.")
+    ]
+    step: int | None
+    attempt: int | None
+    created: float
+    last_seen: float | None
+    interval: Annotated[float | None, Field(description="Usual seconds between two steps.")]
+    vectors: int
+    firing: dict[SeverityName, int]
+    worst: Annotated[WorstModel | None, Field(description="The most severe open incident.")]
+    metric: Annotated[str | None, Field(description="Canonical name of the metric of the small curve.")]
+    values: Annotated[list[Number], Field(description="Its latest values, at most 60.")]
+    algorithm: str | None
+    framework: str | None
+    labels: dict[str, str]
+    error: str | None
+
+
+class Overview(BaseModel):
+    runs: list[LookModel]
+    total: Annotated[int, Field(description="Runs in the store.")]
+
+
+class PartModel(BaseModel):
+    attempt: int
+    steps: Annotated[list[int], Field(description="Ascending.")]
+    values: Annotated[list[Number], Field(description="In the canonical unit.")]
+
+
+class ChartModel(BaseModel):
+    metric: Annotated[str, Field(description="Canonical name.")]
+    source: Annotated[str, Field(description="The trainer's name for it.")]
+    unit: str
+    healthy: Annotated[str, Field(description="The shape it has in a healthy run.")]
+    parts: Annotated[list[PartModel], Field(description="One for each attempt.")]
+
+
+class FamilyModel(BaseModel):
+    family: str
+    title: str
+    metrics: list[ChartModel]
+
+
+class ChartList(BaseModel):
+    run: str
+    attempt: Annotated[int, Field(description="Of the latest vector.")]
+    position: Annotated[int, Field(description="Of the last entry of the log that was read, for `behind`.")]
+    complete: Annotated[bool, Field(description="False: the log is so long that only its end was read.")]
+    families: list[FamilyModel]
+
+
+class ChangeModel(BaseModel):
+    vectors: Annotated[int, Field(description="Vectors in the log, or in all logs.")]
+    attempt: int | None
+    said: Annotated[str, Field(description="Digest of alerts, what people did about them, and configuration.")]
+
+
 class Health(BaseModel):
     status: str
     warning: Annotated[str | None, Field(description="What keeps stored vectors from being judged.")] = None
@@ -233,3 +328,9 @@ def errors(*statuses: int) -> Responses:
         status: {"model": ErrorModel, "description": _MEANINGS[status]}
         for status in sorted({401, 403, 421, 429, *statuses})
     }
+
+
+def as_json(responses: Responses) -> Responses:
+    """Error answers of a route whose answer, if all is well, is no JSON."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorModel.__name__}"}}}
+    return {status: {"description": told["description"], "content": content} for status, told in responses.items()}

@@ -20,7 +20,7 @@ from tocsin_service.api.series import read_series
 from tocsin_service.api.vectors import LARGEST_INTEGER
 from tocsin_service.store import Record, RunSummary
 
-__all__ = ["router"]
+__all__ = ["MetricName", "router"]
 
 router = APIRouter()
 

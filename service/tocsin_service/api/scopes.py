@@ -5,10 +5,11 @@ from __future__ import annotations
 from tocsin_service.access.links import PREFIX
 from tocsin_service.access.tokens import Scope
 
-__all__ = ["is_linked", "needed", "written_run"]
+__all__ = ["SHELL", "is_linked", "is_shell", "needed", "written_run"]
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})  # for probes, which have no token
 LINKED = f"{PREFIX}/"
+SHELL = "/dashboard/"  # the dashboard's page and files: what they show they ask the API for, with a token
 LINKED_METHODS = frozenset({"GET", "HEAD", "POST"})
 RUN_LENGTH = 128  # a longer id is none, and is refused without being remembered
 
@@ -26,7 +27,7 @@ def needed(method: str, path: str) -> Scope | None:
     if is_linked(path):
         return None if method in LINKED_METHODS else Scope.ADMIN
     if method in {"GET", "HEAD"}:
-        return None if path in OPEN_PATHS else Scope.READ
+        return None if path in OPEN_PATHS or is_shell(path) else Scope.READ
     match (method, path.split("/")):
         case ("POST", ["", "v1", "runs", _, "steps" | "tensors" | "rollouts"]) | ("PUT", ["", "v1", "runs", _]):
             return Scope.INGEST
@@ -36,6 +37,11 @@ def needed(method: str, path: str) -> Scope | None:
 def is_linked(path: str) -> bool:
     """Whether the path lies behind signed links."""
     return path.startswith(LINKED)
+
+
+def is_shell(path: str) -> bool:
+    """Whether the path is of the dashboard's page or one of its files, which hold no data."""
+    return path == "/" or path.startswith(SHELL)
 
 
 def written_run(method: str, path: str) -> str | None:

@@ -66,7 +66,8 @@ def _start(port: int, folder: str) -> Service:
 def _show(service: Service, rate: float) -> int:
     vectors = list(readers.read(RECORDING))
     print("A recorded GRPO run (TRL, tiny Qwen2): its learning rate is raised 100 times at step 121.")
-    print(f"It is sent to {service.address} at {rate:g} steps a second.\n")
+    print(f"It is sent to {service.address} at {rate:g} steps a second.")
+    print(f"Watch it in a browser: {service.address}/dashboard/#/runs/{RUN}\n")
     run = tocsin.Run(RUN, url=service.address, config=CONFIG)
     screen = _Screen(run, len(vectors))
     delivered = send(vectors, run, rate=rate, sent=screen.sent)
@@ -88,9 +89,8 @@ def _show(service: Service, rate: float) -> int:
 
 def _serve_on(service: Service) -> None:
     base = f"{service.address}/v1/runs/{RUN}"
-    print(
-        f"\nStill serving; Ctrl-C ends it.\n  {base}\n  {base}/alerts\n  {base}/incidents\n  {service.address}/metrics"
-    )
+    print(f"\nStill serving; Ctrl-C ends it.\n  {service.address}/dashboard/")
+    print(f"  {base}\n  {base}/alerts\n  {base}/incidents\n  {service.address}/metrics")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         threading.Event().wait()
