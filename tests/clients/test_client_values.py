@@ -338,7 +338,8 @@ def test_every_option_and_variable_is_documented():
 
 
 def test_the_public_names_are_these():
-    assert tocsin.__all__ == ["Run", "finish", "init", "log", "log_tensors", "should_checkpoint", "should_stop"]
+    names = ["Run", "finish", "init", "log", "log_rollouts", "log_tensors", "should_checkpoint", "should_stop"]
+    assert tocsin.__all__ == names
 
 
 @given(

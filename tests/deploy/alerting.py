@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import pytest
 from tests.deploy.native import DEPLOY, Program, call, needs, replaced, start, until
+from tests.wire import whole_body
 
 # What a test changes in the files beside addresses: how long everybody waits.
 QUICKER = {
@@ -70,7 +71,7 @@ class Person:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                message = json.loads(whole_body(self))
                 (person.slack if self.path == "/slack" else person.webhook).append(message)
                 self.send_response(200)
                 self.send_header("content-length", "2")

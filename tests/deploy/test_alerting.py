@@ -79,7 +79,7 @@ def assert_one_message(person: Person, alertmanager: Alertmanager, run: str = RU
     assert {alert["labels"]["metric"] for alert in message["alerts"]} == CRITICAL
     assert {alert["status"] for alert in message["alerts"]} == {"firing"}
     assert len({alert["labels"]["incident"] for alert in message["alerts"]}) == 1
-    [title] = {one["title"] for one in person.messages() if escaped(run) in one["title"]}
+    [title] = until(lambda: {one["title"] for one in person.messages() if escaped(run) in one["title"]}, "Slack")
     assert title.startswith(f"🔔 critical: {escaped(run)} — ")
     assert "model_collapse" in title or "Model collapse: kl, mismatch, actor broke together" in title
     warnings = until(lambda: inhibited(alertmanager, run), "the inhibition")
@@ -135,7 +135,7 @@ def test_by_scrape(
     service.kill()
     messages = until(lambda: person.told("tocsin", "firing", alertname="TocsinDown")[before:], "the page")
     assert messages[0]["commonLabels"]["severity"] == "critical"
-    assert "🔔 critical: TocsinDown" in {one["title"] for one in person.messages()}
+    until(lambda: "🔔 critical: TocsinDown" in {one["title"] for one in person.messages()}, "Slack")
 
 
 @pytest.fixture
