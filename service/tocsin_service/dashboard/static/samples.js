@@ -7,7 +7,7 @@ import { say } from "./words.js";
 
 const ROWS = 3; // of each kind and step
 const MOST = 4000; // characters of a text that are loaded
-const FOLDED = 500; // characters from which on a text is folded,
+const FOLDED = 300; // characters from which on a text is folded,
 const LINES = 12; // and lines
 
 /** The samples of an incident's alerts: a section for each, which stays what it is when the view is drawn again. */
