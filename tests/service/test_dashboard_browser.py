@@ -155,8 +155,9 @@ def test_a_token_is_asked_for_and_kept_in_the_tab(look: Any, make_api: Any) -> N
     api.post([{"step": 1, "metrics": {"reward": 1}}], run="mine", headers={"authorization": f"Bearer {TOKEN}"})
     page = look(api)
     page.locator("#token input").fill("wrong-token-entirely")
+    form = page.query_selector("#token form")
     page.locator("#token button").click()
-    page.wait_for_function("document.querySelector('#token input')?.value === ''")
+    form.wait_for_element_state("hidden")  # it is asked for anew
     page.locator("#token input").fill(TOKEN)
     page.keyboard.press("Enter")
     page.wait_for_selector('[data-run="mine"]')
@@ -173,9 +174,9 @@ def test_nan_is_a_gap_and_zoom_and_scale_are_in_the_link(look: Any, api: Any) ->
     page = look(api, "runs/run")
     whole = pixels(page, "actor/kl_loss")
     page.get_by_role("button", name="Zoom in").click()
-    page.wait_for_function("location.hash.includes('from=20')")
+    page.wait_for_url(lambda url: "from=20" in url)
     page.locator(".check input").check()
-    page.wait_for_function("location.hash.includes('log=1')")
+    page.wait_for_url(lambda url: "log=1" in url)
     zoomed = pixels(page, "actor/kl_loss")
     assert zoomed != whole
     page.reload()
@@ -183,7 +184,7 @@ def test_nan_is_a_gap_and_zoom_and_scale_are_in_the_link(look: Any, api: Any) ->
     assert page.locator(".check input").is_checked()
     page.locator(".plot").focus()
     page.keyboard.press("0")
-    page.wait_for_function("!location.hash.includes('from')")
+    page.wait_for_url(lambda url: "from" not in url)
 
 
 def test_the_keyboard_reaches_everything(look: Any, api: Any) -> None:

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { number } from "./format.js";
-import { columns } from "./points.js";
+import { columns, refined } from "./points.js";
 import uPlot from "./vendor/uplot/uPlot.esm.js";
 import { say } from "./words.js";
 
@@ -32,6 +32,7 @@ export class Chart {
     const unit = metric.unit && metric.unit !== "1" ? h("span", { class: "facts" }, metric.unit) : null;
     this.element = h("figure", { class: "chart", "data-metric": metric.metric }, h("figcaption", {}, name, unit, this.readout), this.place);
     this.plot = null;
+    this.finer = null; // {first, last, parts}: more points of some steps
     this.redraw = () => this.plot?.redraw();
   }
 
@@ -43,11 +44,32 @@ export class Chart {
 
   draw() {
     if (this.plot !== null) return;
-    this.columns = columns(this.metric.parts);
+    this.arrange();
     this.plot = new uPlot(this.options(), this.columns.data, this.place);
     this.size = new ResizeObserver(() => this.plot?.setSize({ width: this.place.clientWidth, height: HEIGHT }));
     this.size.observe(this.place);
     dark.addEventListener("change", this.redraw);
+  }
+
+  /** Brings the points into columns. */
+  arrange() {
+    this.shown = this.finer === null ? this.metric.parts : refined(this.metric.parts, this.finer);
+    this.columns = columns(this.shown);
+    this.place.dataset.points = this.columns.data[0].length;
+    this.place.dataset.finer = this.finer === null ? "" : `${this.finer.first} – ${this.finer.last}`;
+  }
+
+  /** Draws finer points in place of some, or no longer. */
+  refine(finer) {
+    if (this.finer === null && finer === null) return;
+    this.finer = finer;
+    if (this.plot === null) return;
+    const step = this.columns.data[0][this.index];
+    this.arrange();
+    const index = this.columns.data[0].indexOf(step);
+    this.index = index < 0 ? undefined : index;
+    this.plot.setData(this.columns.data);
+    this.range();
   }
 
   destroy() {
@@ -63,7 +85,7 @@ export class Chart {
     Object.assign(this, { alerts, latest });
     this.label();
     if (this.plot === null) return;
-    this.columns = columns(this.metric.parts);
+    this.arrange();
     if (this.plot.series.length - 1 !== attempts) return this.anew();
     this.plot.setData(this.columns.data);
     this.range();
@@ -97,7 +119,8 @@ export class Chart {
   /** Says the values at the cursor; without one the latest. */
   told(index) {
     const data = this.columns?.data;
-    const parts = this.group.sides ? [...this.metric.parts].reverse() : this.metric.parts;
+    const all = this.shown ?? this.metric.parts;
+    const parts = this.group.sides ? [...all].reverse() : all;
     if (data === undefined || index === null || index === undefined) {
       const shown = this.group.sides ? parts : parts.slice(-1);
       this.readout.textContent = shown.map((part) => number(part.values.at(-1))).join(" / ");
@@ -118,7 +141,7 @@ export class Chart {
     const [from, to] = this.group.range ?? [steps[0], steps.at(-1)];
     const middle = (to - from) * ZOOM;
     if (by !== undefined && steps.length) {
-      const now = Math.min(this.index ?? steps.length - 1, steps.length - 1);
+      const now = Math.min(this.index ?? steps.findLastIndex((step) => step <= to), steps.length - 1);
       const index = Math.max(0, Math.min(steps.length - 1, now + by * (event.shiftKey ? STRIDE : 1)));
       const y = this.columns.data.slice(1).map((column) => column[index]).find((value) => typeof value === "number");
       const top = y === undefined ? 0 : this.plot.valToPos(y, "y");

@@ -26,3 +26,11 @@ export const ago = (time) => say("ago", { time: duration(Math.max(0, Date.now() 
 export function moment(time) {
   return new Intl.DateTimeFormat(lang, { dateStyle: "medium", timeStyle: "short" }).format(new Date(time * 1000));
 }
+
+// Control characters, and those that turn the direction of writing or can't be seen; not line feeds, tabs and joiners.
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+
+/** A text that somebody else wrote, with what can't be seen written out, as "⟨U+202E⟩". */
+export function visible(text) {
+  return text.replace(/\r\n/g, "\n").replace(UNSEEN, (char) => `⟨U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+}

@@ -57,6 +57,12 @@ export class Group {
     for (const chart of this.charts.values()) chart.anew();
   }
 
+  /** Shows finer points (families as /charts gives them) of the steps that it shows; null: those of the whole run alone. */
+  refine(families, [first, last] = []) {
+    const found = new Map((families ?? []).flatMap((family) => family.metrics).map((one) => [one.metric, one.parts]));
+    for (const [name, chart] of this.charts) chart.refine(found.has(name) ? { first, last, parts: found.get(name) } : null);
+  }
+
   /** Takes in newer points (families as /charts gives them); false if a metric is new, or there are too many points. */
   append(families, most) {
     for (const metric of families.flatMap((family) => family.metrics)) {

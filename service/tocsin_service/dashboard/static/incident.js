@@ -7,6 +7,7 @@ import { moment, number } from "./format.js";
 import { Group } from "./group.js";
 import { inTurn } from "./overview.js";
 import { toRule, toRun, toRuns } from "./route.js";
+import { Samples } from "./samples.js";
 import { say } from "./words.js";
 
 const POINTS = 400;
@@ -16,6 +17,7 @@ const AFTER = 80; // and after the latest sign
 export async function show(view, { run, incident: id }, { signal, status }) {
   const group = new Group("incident");
   signal.addEventListener("abort", () => group.destroy(), { once: true });
+  const samples = new Samples(signal);
   const facts = h("div", { class: "incident" });
   const acts = h("div", { class: "acts" });
   let known = "";
@@ -26,7 +28,7 @@ export async function show(view, { run, incident: id }, { signal, status }) {
     const state = JSON.stringify([incident.state, incident.members, incident.alerts.map((one) => [one.state, one.severity])]);
     if (state === known) return;
     known = state;
-    await showEvidence(incident, evidence, group, signal);
+    await showEvidence(incident, evidence, { group, samples, signal });
     acts.replaceChildren(...forms(incident, load).filter(Boolean)); // what somebody is typing stays, unless other acts are possible now
   };
   const evidence = h("section", { class: "evidence" });
@@ -71,7 +73,7 @@ function explanation({ meaning, remedies, runbook, severity }) {
   );
 }
 
-async function showEvidence(incident, place, group, signal) {
+async function showEvidence(incident, place, { group, samples, signal }) {
   const { alerts, run, attempt } = incident;
   const first = Math.max(0, Math.min(...alerts.map((one) => one.onset_step)) - BEFORE);
   const last = Math.max(...alerts.map((one) => one.fired_step)) + AFTER;
@@ -86,7 +88,7 @@ async function showEvidence(incident, place, group, signal) {
     const shown = parts.length > 0 && !drawn.has(alert.metric);
     drawn.add(alert.metric);
     const same = alerts.filter((one) => one.metric === alert.metric);
-    return h("article", { class: `panel ${alert.severity}`, "data-alert": alert.id }, arithmetic(alert), shown && group.add({ ...curve, parts }, same, attempt));
+    return h("article", { class: `panel ${alert.severity}`, "data-alert": alert.id }, arithmetic(alert), shown && group.add({ ...curve, parts }, same, attempt), samples.of(alert));
   });
   replace(place, h("h2", {}, say("evidence")), told);
 }
@@ -100,6 +102,5 @@ function arithmetic(alert) {
     h("p", { class: "detail" }, evidence.detail),
     h("dl", {}, rows.map((name) => h("div", {}, h("dt", {}, say(name)), h("dd", {}, number(evidence[name]))))),
     h("p", { class: "facts" }, [say("since", { step: alert.onset_step }), say("said_at", { step: alert.fired_step }), over].filter(Boolean).join(" · ")),
-    h("div", { class: "samples", hidden: true }), // the responses behind the numbers, where they are kept
   ];
 }

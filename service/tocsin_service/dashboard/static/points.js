@@ -36,5 +36,19 @@ export function columns(parts) {
   return { data: [steps, ...ys], attempts: parts.map((part) => part.attempt), marks };
 }
 
+/** The parts of a whole curve with those of `finer` in place of their points from step `first` to `last`. */
+export function refined(parts, { first, last, parts: finer }) {
+  return parts.map((part) => {
+    const fine = finer.find((one) => one.attempt === part.attempt);
+    if (fine === undefined) return part;
+    const begin = part.steps.findIndex((step) => step >= first);
+    const end = part.steps.findIndex((step) => step > last);
+    const before = begin < 0 ? part.steps.length : begin;
+    const after = end < 0 ? part.steps.length : end;
+    const spliced = (all, some) => [...all.slice(0, before), ...some, ...all.slice(after)];
+    return { ...part, steps: spliced(part.steps, fine.steps), values: spliced(part.values, fine.values) };
+  });
+}
+
 /** How many points there are. */
 export const count = (parts) => parts.reduce((sum, part) => sum + part.steps.length, 0);

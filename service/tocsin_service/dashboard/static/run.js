@@ -10,6 +10,7 @@ import { say } from "./words.js";
 
 const POINTS = 600; // of a curve, when it is loaded
 const MOST_POINTS = 2 * POINTS; // with what came in since; then it is loaded again
+const REST_MS = 200; // without a further zoom, before finer points are asked for
 const FOLDED = new Set(["throughput", "progress", "other", "data"]);
 
 export async function show(view, route, { signal, status }) {
@@ -30,6 +31,8 @@ class RunPage {
     this.timeline = h("section", { class: "timeline", "aria-label": say("incidents") });
     this.curves = h("div", { class: "families" });
     this.seen = null;
+    this.zooms = 0;
+    signal.addEventListener("abort", () => clearTimeout(this.rest), { once: true });
   }
 
   ask(path, query = {}) {
@@ -55,6 +58,19 @@ class RunPage {
     const { families } = this.charts;
     const parts = families.map((family) => this.family(family, kept.get(family.family)));
     replace(this.curves, parts.length ? parts : h("p", { class: "empty" }, say("no_curves")));
+    this.refine();
+  }
+
+  /** Gets more points of the steps that are shown, once they stay; until then, and if that fails, those that are there do. */
+  refine() {
+    clearTimeout(this.rest);
+    const zoom = (this.zooms += 1);
+    const { range } = this.group;
+    if (range === null) return this.group.refine(null);
+    this.rest = setTimeout(async () => {
+      const finer = await this.ask("/charts", { points: POINTS, first: range[0], last: range[1] }).catch(() => null);
+      if (finer !== null && zoom === this.zooms) this.group.refine(finer.families, range);
+    }, REST_MS);
   }
 
   /** Something has changed: new points are added, and what was said is asked for again. */
@@ -125,8 +141,9 @@ class RunPage {
   tools() {
     const { group } = this;
     const range = h("output", { class: "range" });
-    group.onzoom = () => (range.textContent = group.range ? group.range.join(" – ") : say("zoom_all"));
-    group.onzoom();
+    const tell = () => (range.textContent = group.range ? group.range.join(" – ") : say("zoom_all"));
+    group.onzoom = () => (tell(), this.refine());
+    tell();
     const button = (name, sign, act) => h("button", { type: "button", class: "tool", title: say(name), "aria-label": say(name), onclick: act }, sign);
     const log = h("input", { type: "checkbox", onchange: () => group.scale(log.checked) });
     log.checked = group.log;
