@@ -224,7 +224,9 @@ def test_dots(shared_api: Any, run: str) -> None:
     assert shared_api.post(GOOD, run=run).status == 422
 
 
-@pytest.mark.parametrize("path", ["/v2", "/v1", "/v1/runs/", "/v1/runs//steps", "/v1/runs/a/b/c", "/docs", "/admin.php"])
+@pytest.mark.parametrize(
+    "path", ["/v2", "/v1", "/v1/runs/", "/v1/runs//steps", "/v1/runs/a/b/c", "/docs", "/admin.php"]
+)
 def test_paths_that_lead_nowhere(shared_api: Any, path: str) -> None:
     answer = shared_api.get(path)
     assert answer.status == 404
