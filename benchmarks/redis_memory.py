@@ -20,9 +20,9 @@ import redis
 from engine import rows
 from tocsin_detectors.entries import RunConfig, StepVector
 from tocsin_service.exposition import Exposition
+from tocsin_service.judging.worker import Worker
 from tocsin_service.store import Record
 from tocsin_service.store.redis import Address, RedisStore
-from tocsin_service.worker import Worker
 
 BATCH = 100
 

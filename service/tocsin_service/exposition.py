@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from tocsin_detectors.alerts import Alert, Event, IncidentEvent
 from tocsin_detectors.rules.incident import MODEL_COLLAPSE
 from tocsin_service.firing import Labels, label, labels_by_run, read_firing
-from tocsin_service.stalled import TIMES, patience
+from tocsin_service.judging.stalled import TIMES, patience
 from tocsin_service.store import RunSummary, Store, StoreUnavailable
 
 __all__ = ["CONTENT_TYPE", "INTERVALS", "Exposition", "gauge", "step_interval"]

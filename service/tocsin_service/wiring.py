@@ -17,18 +17,18 @@ from tocsin_detectors.rules import RuleSet, shipped_rules
 from tocsin_service.api import create_app, create_probes
 from tocsin_service.api.context import Context
 from tocsin_service.api.scopes import SHELL
-from tocsin_service.crew import CrewCollector
 from tocsin_service.exposition import Exposition
-from tocsin_service.judging import Judging
-from tocsin_service.membership import alive, worker_name
-from tocsin_service.nudges import Nudges
-from tocsin_service.partitions import PARTITIONS
+from tocsin_service.judging.assembly import Judging
+from tocsin_service.judging.crew import CrewCollector
+from tocsin_service.judging.membership import alive, worker_name
+from tocsin_service.judging.nudges import Nudges
 from tocsin_service.rollouts.log import RolloutLog, SettingWrong, open_log
 from tocsin_service.server import StartError
 from tocsin_service.settings import Settings
 from tocsin_service.store import Store
 from tocsin_service.store.redis import Address, RedisStore, connect
 from tocsin_service.store.redis.connection import failures
+from tocsin_service.store.redis.partitions import PARTITIONS
 from tocsin_service.store.sqlite import SqliteStore
 from tocsin_service.tensors.worker import TensorWorker
 

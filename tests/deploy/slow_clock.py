@@ -11,8 +11,8 @@ import threading
 import time
 from pathlib import Path
 
-from tocsin_service import stalled
 from tocsin_service.app import Service
+from tocsin_service.judging import stalled
 from tocsin_service.settings import Settings
 
 if __name__ == "__main__":

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from tocsin_detectors.entries import StepVector
-from tocsin_service import keeping, wiring
+from tocsin_service import wiring
 from tocsin_service.app import Service
 from tocsin_service.exposition import Exposition
-from tocsin_service.keeping import Keeper
+from tocsin_service.judging import keeping
+from tocsin_service.judging.keeping import Keeper
+from tocsin_service.judging.worker import Worker
 from tocsin_service.settings import Settings
 from tocsin_service.store import Record, Retention
 from tocsin_service.store.sqlite import SqliteStore
-from tocsin_service.worker import Worker
 
 NOW = 1.7e9
 

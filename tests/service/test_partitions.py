@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin_service.partitions import PARTITIONS, owners, partition_of, served_by
+from tocsin_service.store.redis.partitions import PARTITIONS, owners, partition_of, served_by
 
 names = st.text("abcdefghijklmnopqrstuvwxyz0123456789-.", min_size=1, max_size=30)
 crews = st.lists(names, min_size=1, max_size=40, unique=True)

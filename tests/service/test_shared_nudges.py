@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tocsin_service import membership, nudges
 from tocsin_service.exposition import Exposition
-from tocsin_service.membership import alive
-from tocsin_service.nudges import GROUP, Nudges, lag, stream
-from tocsin_service.partitions import PARTITIONS, owners, partition_of
+from tocsin_service.judging import membership, nudges
+from tocsin_service.judging.membership import alive
+from tocsin_service.judging.nudges import GROUP, Nudges, lag, stream
+from tocsin_service.store.redis.partitions import PARTITIONS, owners, partition_of
 
 RUNS = [f"run-{number}" for number in range(64)]  # in all partitions
 

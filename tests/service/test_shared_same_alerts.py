@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.judged import check_same
 
-from tocsin_service.partitions import PARTITIONS, partition_of
+from tocsin_service.store.redis.partitions import PARTITIONS, partition_of
 
 
 def until(condition: Callable[[], Any]) -> None:

@@ -16,18 +16,19 @@ from redis import Redis
 from tests.receiver_files import unpaced
 
 from tocsin_detectors.entries import StepVector
-from tocsin_service import membership, nudges, wiring
-from tocsin_service import worker as worker_module
+from tocsin_service import wiring
 from tocsin_service.app import Service, StartError
 from tocsin_service.delivery import loop
 from tocsin_service.exposition import Exposition
-from tocsin_service.membership import KEY
-from tocsin_service.nudges import Nudges
-from tocsin_service.partitions import PARTITIONS, partition_of
+from tocsin_service.judging import membership, nudges
+from tocsin_service.judging import worker as worker_module
+from tocsin_service.judging.membership import KEY
+from tocsin_service.judging.nudges import Nudges
+from tocsin_service.judging.worker import BATCH, Worker
 from tocsin_service.settings import Settings
 from tocsin_service.store import Commit, Record
 from tocsin_service.store.redis import Address, RedisStore
-from tocsin_service.worker import BATCH, Worker
+from tocsin_service.store.redis.partitions import PARTITIONS, partition_of
 
 NAMES = [f"run-{number}" for number in range(1000)]
 RUNS = [run for number in range(PARTITIONS) for run in [name for name in NAMES if partition_of(name) == number][:2]]

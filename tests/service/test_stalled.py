@@ -16,12 +16,12 @@ import tocsin
 from tocsin_detectors.alerts import Alert, State
 from tocsin_detectors.entries import RunConfig, StepVector
 from tocsin_detectors.rules import RuleSet, shipped_rules
-from tocsin_service import stalled
 from tocsin_service.exposition import Exposition
-from tocsin_service.stalled import LEAST_PATIENCE, Watchdog, patience
+from tocsin_service.judging import stalled
+from tocsin_service.judging.stalled import LEAST_PATIENCE, Watchdog, patience
+from tocsin_service.judging.worker import Worker
 from tocsin_service.store import Record
 from tocsin_service.store.sqlite import SqliteStore
-from tocsin_service.worker import Worker
 
 START = 1.7e9
 

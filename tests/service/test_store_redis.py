@@ -18,9 +18,9 @@ from tests.service.stores import NOW, add, change, events, positions, record, su
 from tocsin_detectors.alerts import Severity, State, Transition
 from tocsin_detectors.entries import RunConfig, StepVector
 from tocsin_service.api.vectors import decode
-from tocsin_service.partitions import partition_of
 from tocsin_service.store import Appended, Progress, Record, Retention, Settlement, Store, StoreUnavailable, Told
 from tocsin_service.store.redis import Address, RedisStore, keys, overlooked
+from tocsin_service.store.redis.partitions import partition_of
 
 MakeStore: TypeAlias = Callable[..., RedisStore]
 

@@ -11,9 +11,9 @@ from tests.service.stores import ACKNOWLEDGEMENT, NOW, TOLD, add, change, events
 
 from tocsin_detectors.alerts import State, Transition
 from tocsin_detectors.entries import RunConfig
-from tocsin_service.partitions import partition_of
 from tocsin_service.store import Record, Retention, Settlement
 from tocsin_service.store.redis import Address, RedisStore, keys
+from tocsin_service.store.redis.partitions import partition_of
 
 
 @pytest.fixture

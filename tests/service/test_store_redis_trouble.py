@@ -25,10 +25,10 @@ from tests.service.stores import ACKNOWLEDGEMENT, ACT, NOW, add, change, events,
 from tocsin_detectors.entries import StepVector
 from tocsin_service import wiring
 from tocsin_service.app import Service
-from tocsin_service.partitions import partition_of
 from tocsin_service.settings import Settings, load
 from tocsin_service.store import Appended, Record, StoreRefused, StoreUnavailable
 from tocsin_service.store.redis import Address, RedisStore, connection, keys
+from tocsin_service.store.redis.partitions import partition_of
 
 PASSWORD = "very-secret"  # noqa: S105 - a test's
 DOCS = Path(__file__).parents[2] / "docs" / "redis.md"

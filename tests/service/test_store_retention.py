@@ -25,8 +25,8 @@ from tests.service.stores import (
 from tocsin_detectors.alerts import Severity, State
 from tocsin_detectors.entries import RunConfig
 from tocsin_service.exposition import Exposition
+from tocsin_service.judging.worker import Worker
 from tocsin_service.store import Appended, Commit, Progress, Record, Retention, Settlement, Store, Trimmed
-from tocsin_service.worker import Worker
 
 DAY = 86_400.0
 

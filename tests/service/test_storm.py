@@ -17,10 +17,11 @@ from tests.receiver_files import write_receivers
 from tests.service.delivering import Recorder, Stage, resolved
 
 from tocsin_detectors.alerts import Severity, Transition
-from tocsin_service import membership, wiring
+from tocsin_service import wiring
 from tocsin_service.app import Service
 from tocsin_service.delivery.policy import Policy
 from tocsin_service.exposition import Exposition
+from tocsin_service.judging import membership
 from tocsin_service.settings import Settings
 from tocsin_service.store.sqlite import SqliteStore
 

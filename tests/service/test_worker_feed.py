@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tocsin_detectors.entries import StepVector
-from tocsin_service import worker as module
 from tocsin_service.exposition import Exposition
+from tocsin_service.judging import worker as module
+from tocsin_service.judging.worker import BATCH, Worker
 from tocsin_service.store import Record
 from tocsin_service.store.sqlite import SqliteStore
-from tocsin_service.worker import BATCH, Worker
 
 NOW = 1_700_000_000.0
 

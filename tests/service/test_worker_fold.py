@@ -14,11 +14,11 @@ import pytest
 from tocsin_detectors.alerts import Alert
 from tocsin_detectors.engine import Engine
 from tocsin_detectors.entries import RunConfig, StepVector
-from tocsin_service import worker as module
 from tocsin_service.exposition import Exposition
+from tocsin_service.judging import worker as module
+from tocsin_service.judging.worker import BATCH, Worker
 from tocsin_service.store import Commit, Record
 from tocsin_service.store.sqlite import SqliteStore
-from tocsin_service.worker import BATCH, Worker
 
 NOW = 1_700_000_000.0
 

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 from starlette.requests import ClientDisconnect, Request
 
-from tocsin_service import json_texts
 from tocsin_service.api.errors import ApiError, shorten
+from tocsin_service.receiving import json_texts
 
 __all__ = ["SMALL", "Limits", "Lines", "Sent", "parse", "parse_lines", "read", "receive", "unpack"]
 

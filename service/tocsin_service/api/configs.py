@@ -6,10 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from tocsin_detectors.entries import Rebaseline, RunConfig
-from tocsin_service import run_configs
 from tocsin_service.api.errors import MOST_PROBLEMS, ApiError
-from tocsin_service.run_configs import LINK_LENGTH, MOST_LABELS, TEXT_LENGTH, ConfigRefused, fields_of, is_text
-from tocsin_service.vectors import LARGEST_INTEGER, is_metric_name
+from tocsin_service.receiving import run_configs
+from tocsin_service.receiving.run_configs import (
+    LINK_LENGTH,
+    MOST_LABELS,
+    TEXT_LENGTH,
+    ConfigRefused,
+    fields_of,
+    is_text,
+)
+from tocsin_service.receiving.vectors import LARGEST_INTEGER, is_metric_name
 
 __all__ = [
     "AUTHOR_LENGTH",

@@ -19,11 +19,11 @@ from tocsin_service.dashboard.overview import Overview
 from tocsin_service.exposition import Exposition
 from tocsin_service.pictures import Pictures
 from tocsin_service.presentation import Presentation
+from tocsin_service.receiving.vectors import is_run_id
 from tocsin_service.rollouts.log import RolloutLog
 from tocsin_service.settings import Settings
 from tocsin_service.store import Appended, Record, RunSummary, Store
 from tocsin_service.tensors.worker import TensorWorker
-from tocsin_service.vectors import is_run_id
 
 __all__ = [
     "RUN_PATTERN",

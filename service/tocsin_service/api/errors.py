@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from tocsin_service.json_texts import shorten
+from tocsin_service.receiving.json_texts import shorten
 from tocsin_service.store import StoreUnavailable, TooManyRuns
 
 __all__ = ["MOST_PROBLEMS", "ApiError", "StrictJson", "error_response", "install", "shorten"]

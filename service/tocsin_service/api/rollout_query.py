@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from tocsin_service.api.errors import ApiError, shorten
-from tocsin_service.vectors import EARLIEST, LARGEST_INTEGER, LATEST
+from tocsin_service.receiving.vectors import EARLIEST, LARGEST_INTEGER, LATEST
 
 __all__ = ["PostQuery", "RowsQuery", "StepNumber", "TextLength", "bounded", "refuse_unknown"]
 

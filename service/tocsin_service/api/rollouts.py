@@ -13,7 +13,6 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from tocsin_detectors.entries import StepVector
-from tocsin_service import vectors
 from tocsin_service.api import body
 from tocsin_service.api.context import Context, Given, RunId, append, known_run
 from tocsin_service.api.errors import ApiError, StrictJson
@@ -22,6 +21,7 @@ from tocsin_service.api.plain import plain, rendered
 from tocsin_service.api.rollout_models import DiffModel, KeptModel, RowList, StepList
 from tocsin_service.api.rollout_query import PostQuery, RowsQuery, StepNumber, TextLength, bounded, refuse_unknown
 from tocsin_service.api.tensor_body import Incoming
+from tocsin_service.receiving import vectors
 from tocsin_service.rollouts.errors import RolloutsRefused, RolloutsUnavailable
 from tocsin_service.rollouts.log import RolloutLog
 from tocsin_service.store import StoreUnavailable, TooManyRuns

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from tocsin_service.api.errors import ApiError, shorten
-from tocsin_service.vectors import EARLIEST, LARGEST_INTEGER, LATEST
+from tocsin_service.receiving.vectors import EARLIEST, LARGEST_INTEGER, LATEST
 
 __all__ = ["TensorQuery"]
 

@@ -13,13 +13,13 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from tocsin_detectors.entries import StepVector
-from tocsin_service import vectors
 from tocsin_service.api.context import Context, Given, RunId, append
 from tocsin_service.api.errors import ApiError, StrictJson
 from tocsin_service.api.models import ErrorModel, MeasuredModel, errors
 from tocsin_service.api.plain import plain
 from tocsin_service.api.tensor_body import Incoming
 from tocsin_service.api.tensor_query import TensorQuery
+from tocsin_service.receiving import vectors
 from tocsin_service.store import Appended, StoreUnavailable, TooManyRuns
 from tocsin_service.tensors.admission import Full
 from tocsin_service.tensors.errors import FileError, TensorsRefused

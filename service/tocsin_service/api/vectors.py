@@ -7,8 +7,17 @@ from typing import Any
 
 from tocsin_service.api import body
 from tocsin_service.api.errors import MOST_PROBLEMS, ApiError
+from tocsin_service.receiving.vectors import (
+    EARLIEST,
+    LARGEST_INTEGER,
+    LATEST,
+    Check,
+    is_integer,
+    is_metric_name,
+    is_time,
+    read,
+)
 from tocsin_service.store import Record
-from tocsin_service.vectors import EARLIEST, LARGEST_INTEGER, LATEST, Check, is_integer, is_metric_name, is_time, read
 
 __all__ = ["EARLIEST", "LARGEST_INTEGER", "LATEST", "decode", "is_integer", "is_metric_name", "is_time"]
 

@@ -13,9 +13,9 @@ from tocsin_detectors.alerts import Severity, derive_id
 from tocsin_service.acknowledgements import Acknowledgement
 from tocsin_service.api.configs import AUTHOR_LENGTH, refusal, told
 from tocsin_service.api.errors import shorten
-from tocsin_service.run_configs import TEXT_LENGTH, fields_of, is_text
+from tocsin_service.receiving.run_configs import TEXT_LENGTH, fields_of, is_text
+from tocsin_service.receiving.vectors import EARLIEST, LATEST, is_time
 from tocsin_service.silences import Matchers, Silence
-from tocsin_service.vectors import EARLIEST, LATEST, is_time
 
 __all__ = [
     "ACKNOWLEDGE_SCHEMA",

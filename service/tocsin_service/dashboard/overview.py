@@ -12,8 +12,8 @@ from tocsin_detectors.alerts import Incident, Severity, State
 from tocsin_detectors.catalogue import Catalogue
 from tocsin_detectors.entries import StepVector, number_to_json
 from tocsin_service.exposition import INTERVALS, step_interval
+from tocsin_service.judging.stalled import TIMES, patience
 from tocsin_service.presentation import Presentation
-from tocsin_service.stalled import TIMES, patience
 from tocsin_service.store import RunSummary, Store
 
 __all__ = ["POINTS", "Overview"]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tocsin_service.json_texts import shorten
+from tocsin_service.receiving.json_texts import shorten
 from tocsin_service.rollouts.errors import RolloutsRefused
 from tocsin_service.rollouts.limits import LONGEST_NAME, MOST_ROWS, MOST_SCORES
 from tocsin_service.rollouts.schema import FIELDS, SENT

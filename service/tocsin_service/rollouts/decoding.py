@@ -8,8 +8,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tocsin_detectors.entries import number_from_json
-from tocsin_service import json_texts
-from tocsin_service.json_texts import shorten
+from tocsin_service.receiving import json_texts
+from tocsin_service.receiving.json_texts import shorten
 from tocsin_service.rollouts.columnar import read_arrow, read_parquet
 from tocsin_service.rollouts.errors import RolloutsRefused
 from tocsin_service.rollouts.limits import LONGEST_NAME, MOST_PROBLEMS, MOST_ROWS, MOST_SCORES

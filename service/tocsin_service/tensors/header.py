@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from tocsin_service import json_texts
-from tocsin_service.json_texts import shorten
+from tocsin_service.receiving import json_texts
+from tocsin_service.receiving.json_texts import shorten
 from tocsin_service.tensors.errors import HeaderError
 
 __all__ = [

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tocsin_service.json_texts import shorten
+from tocsin_service.receiving.json_texts import shorten
 from tocsin_service.tensors.errors import FileError, HeaderError
 from tocsin_service.tensors.header import PREFIX, Header, TensorSpan, parse_header, read_length
 

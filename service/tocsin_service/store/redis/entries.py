@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tocsin_detectors.entries import Entry, RunConfig, StepVector
-from tocsin_service import json_texts, run_configs, vectors
+from tocsin_service.receiving import json_texts, run_configs, vectors
 from tocsin_service.store.encoding import entry_from_text
 from tocsin_service.store.redis import keys
 

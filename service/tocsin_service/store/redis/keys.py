@@ -5,7 +5,7 @@ Everything of a run lies under ``tocsin:{RUN}:``, the braces being literal; see 
 
 from __future__ import annotations
 
-from tocsin_service.partitions import partition_of
+from tocsin_service.store.redis.partitions import partition_of
 
 __all__ = [
     "ACKNOWLEDGED",

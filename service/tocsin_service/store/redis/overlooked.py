@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tocsin_service.receiving.vectors import is_run_id
 from tocsin_service.store.redis import keys
 from tocsin_service.store.redis.connection import Connection
 from tocsin_service.store.redis.scripts import AHEAD
-from tocsin_service.vectors import is_run_id
 
 __all__ = ["Lookout"]
 

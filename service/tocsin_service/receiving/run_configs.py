@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args, get_type_hints
 
 from tocsin_detectors.entries import RunConfig
-from tocsin_service.json_texts import shorten
-from tocsin_service.vectors import is_integer
+from tocsin_service.receiving.json_texts import shorten
+from tocsin_service.receiving.vectors import is_integer
 
 __all__ = ["LINK_LENGTH", "MOST_LABELS", "TEXT_LENGTH", "ConfigRefused", "fields_of", "is_text", "read"]
 

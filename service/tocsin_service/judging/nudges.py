@@ -18,10 +18,10 @@ from typing import Any
 from redis import Redis, RedisError, ResponseError
 
 from tocsin_service.exposition import Exposition
-from tocsin_service.membership import DEAD_SECONDS, Membership
-from tocsin_service.partitions import PARTITIONS, partition_of, served_by
+from tocsin_service.judging.membership import DEAD_SECONDS, Membership
+from tocsin_service.receiving.vectors import is_run_id
 from tocsin_service.store import StoreUnavailable
-from tocsin_service.vectors import is_run_id
+from tocsin_service.store.redis.partitions import PARTITIONS, partition_of, served_by
 
 __all__ = ["GROUP", "Lag", "Nudges", "lag", "stream"]
 
@@ -75,11 +75,11 @@ class _Nudge:
 
 
 class Nudges:
-    """One thread that beats, hears and claims; a feed of :class:`tocsin_service.worker.Worker`.
+    """One thread that beats, hears and claims; a feed of :class:`tocsin_service.judging.worker.Worker`.
 
     Args:
         client: of its own: it blocks; answers in bytes.
-        name: of this worker, see :func:`tocsin_service.membership.worker_name`.
+        name: of this worker, see :func:`tocsin_service.judging.membership.worker_name`.
         behind: the runs that have news, of those for which the given condition holds: the store's ``news``.
         exposition: where it counts.
     """

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tocsin_detectors.entries import StepVector, number_from_json
-from tocsin_service.json_texts import shorten
+from tocsin_service.receiving.json_texts import shorten
 from tocsin_service.store import Record
 
 __all__ = [

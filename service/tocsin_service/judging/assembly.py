@@ -9,13 +9,13 @@ from tocsin_detectors.rules import RuleSet
 from tocsin_service.delivery.files import ReceiversError
 from tocsin_service.delivery.telling import Telling
 from tocsin_service.exposition import Exposition
-from tocsin_service.keeping import Keeper
-from tocsin_service.nudges import Nudges
+from tocsin_service.judging.keeping import Keeper
+from tocsin_service.judging.nudges import Nudges
+from tocsin_service.judging.stalled import Watchdog
+from tocsin_service.judging.worker import Worker
 from tocsin_service.server import StartError
 from tocsin_service.settings import Settings
-from tocsin_service.stalled import Watchdog
 from tocsin_service.store import Retention, Store
-from tocsin_service.worker import Worker
 
 __all__ = ["Judging"]
 

@@ -9,8 +9,8 @@ from prometheus_client.registry import Collector
 from redis import Redis, RedisError
 
 from tocsin_service.exposition import gauge
-from tocsin_service.membership import alive
-from tocsin_service.nudges import lag
+from tocsin_service.judging.membership import alive
+from tocsin_service.judging.nudges import lag
 
 __all__ = ["CrewCollector"]
 

@@ -1,0 +1,1 @@
+"""What trainers send, whichever way it comes in: what is taken, and what is wrong with the rest."""
