@@ -90,18 +90,18 @@ class _Shape:
             return total
         return total.to(torch.float64) - at_zero * (like.shape[1] - self.lengths)
 
-    def moments(self, values: Tensor, at_zero: float) -> tuple[Tensor, Tensor]:
-        """Sums over valid tokens of the values and of their squares, by way of differences from the first of them.
+    def moments(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums over valid tokens of the values and of their squares, by way of differences from a row's first.
 
-        So equal values have no variance.
+        So equal values have no variance. Padding is masked, not subtracted afterwards: the rounding of much padding
+        would outweigh what differs in a few tokens.
         """
-        first = values[:, :1]
+        first = values[:, :1] if self.mask is None else values.gather(1, self.mask.byte().argmax(1, keepdim=True))
         off = values - first
+        if not self.full:
+            off = torch.where(self.valid(values), off, 0.0)
         total, squares = off.sum(1).to(torch.float64), _squares(off)
         first = first[:, 0].to(torch.float64)
-        if not self.full:
-            pads, of_pad = values.shape[1] - self.lengths, at_zero - first
-            total, squares = total - pads * of_pad, squares - pads * of_pad.square()
         return total + self.lengths * first, squares + 2 * first * total + self.lengths * first.square()
 
     def extremes(self, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -175,15 +175,12 @@ def _see_weights(seen: Seen, k: Tensor, shape: _Shape, interval: Interval, *, wa
     columns["low"] = shape.less_padding(_count(torch.lt, k, lower), k, float(lower > 0))
     if interval.lower is None:
         applied = k.clamp(max=upper)
-        at_zero = min(upper, 0.0) if not math.isnan(upper) else upper
     else:
         inside = _indicator(torch.eq, k.clamp(lower, upper), k)
-        zero_inside = lower <= 0 <= upper
-        columns["inside"] = shape.less_padding(inside.sum(1), k, float(zero_inside))
+        columns["inside"] = shape.less_padding(inside.sum(1), k, float(lower <= 0 <= upper))
         applied = torch.where(inside > 0, k, -1.0)
-        at_zero = 0.0 if zero_inside else -1.0
         columns["a_hi"], columns["a_lo"] = shape.extremes(applied)
-    columns["a1"], columns["a2"] = shape.moments(applied, at_zero)
+    columns["a1"], columns["a2"] = shape.moments(applied)
     if wanted:
         weights = applied.add_(1.0)
         seen.weights = weights if shape.full else torch.where(shape.valid(weights), weights, 0.0)
@@ -200,10 +197,9 @@ def _see_rejections(seen: Seen, e: Tensor, k3: Tensor, shape: _Shape, plan: Plan
         stat = -e if option.estimator == "k1" else k3 if option.estimator == "k3" else e.square().mul_(0.5)
         lower = -math.inf if option.lower is None else option.lower
         bounded = stat.clamp(option.lower, option.upper)
-        at_zero = _zero_within(lower, option.upper)
         kept = _indicator(torch.eq, bounded, stat)
-        columns[f"{name}.b1"], columns[f"{name}.b2"] = shape.moments(bounded, at_zero)
-        columns[f"{name}.kept"] = shape.less_padding(kept.sum(1), stat, float(at_zero == 0))
+        columns[f"{name}.b1"], columns[f"{name}.b2"] = shape.moments(bounded)
+        columns[f"{name}.kept"] = shape.less_padding(kept.sum(1), stat, float(lower <= 0 <= option.upper))
         columns[f"{name}.high"] = shape.less_padding(
             _count(torch.gt, stat, option.upper), stat, float(option.upper < 0)
         )
@@ -220,11 +216,6 @@ def _see_rejections(seen: Seen, e: Tensor, k3: Tensor, shape: _Shape, plan: Plan
     if plan.return_mask:
         verdict = together > 0
         seen.kept = verdict if shape.full else verdict.logical_and_(shape.valid(verdict))
-
-
-def _zero_within(lower: float, upper: float) -> float:
-    """What clamping makes of 0, computed without a tensor: a compiled graph can't read one back."""
-    return math.nan if math.isnan(lower) or math.isnan(upper) else min(max(0.0, lower), upper)
 
 
 def _squares(values: Tensor) -> Tensor:
