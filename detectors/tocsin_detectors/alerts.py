@@ -8,8 +8,11 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from tocsin_detectors.entries import number_from_json, number_to_json
+from tocsin_detectors.sentences import Form
 
 __all__ = [
+    "AFTER",
+    "SUMMARIES",
     "Alert",
     "AlertEvent",
     "Event",
@@ -24,7 +27,13 @@ __all__ = [
     "derive_id",
     "incident_from_json",
     "incident_to_json",
+    "summarise",
 ]
+
+_AT = Form("{rule} ({severity}): {metric} at step {fired:d}: {detail}")
+_SINCE = Form("{rule} ({severity}): {metric} at step {fired:d}, since step {onset:d}: {detail}")
+AFTER = Form("{rule} ({severity}) after step {fired:d}: {detail}")
+SUMMARIES = (_AT, _SINCE, AFTER)  # all that there are
 
 
 class Severity(StrEnum):
@@ -61,7 +70,7 @@ class Evidence:
         score: the test statistic in the algorithm's own unit (robust z, ratio, share ...), None if there is none.
         limit: the value of the metric beyond which this counts as abnormal.
         window: number of values the baseline was made of.
-        detail: the same in one sentence.
+        detail: the same in one English sentence; ``tocsin_detectors.texts`` says it in other languages.
     """
 
     value: float
@@ -173,6 +182,26 @@ Event: TypeAlias = AlertEvent | IncidentEvent
 def derive_id(*parts: object) -> str:
     """A short stable id of its parts: 16 hex digits, the same on every machine and after every replay."""
     return hashlib.blake2b("\x1f".join(map(str, parts)).encode(errors="surrogatepass"), digest_size=8).hexdigest()
+
+
+def summarise(alert: Alert, form: Form | None = None) -> str:
+    """The summary of an alert: what, where, since when, the numbers.
+
+    Args:
+        alert: with its evidence; whatever it has for a summary doesn't count.
+        form: of ``SUMMARIES``; the one about a metric at a step if not given.
+    """
+    form = form or (_AT if alert.onset_step == alert.fired_step else _SINCE)
+    return str(
+        form(
+            rule=alert.rule,
+            severity=alert.severity,
+            metric=alert.metric,
+            fired=alert.fired_step,
+            onset=alert.onset_step,
+            detail=alert.evidence.detail,
+        )
+    )
 
 
 def alert_to_json(alert: Alert) -> dict[str, Any]:

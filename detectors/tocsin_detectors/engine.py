@@ -27,6 +27,7 @@ from tocsin_detectors.alerts import (
     State,
     Transition,
     derive_id,
+    summarise,
 )
 from tocsin_detectors.algorithms import QUIET, UNDECIDED, Point, Reading
 from tocsin_detectors.conditions import holds
@@ -37,6 +38,7 @@ from tocsin_detectors.roster import MOST_SLOTS, Roster
 from tocsin_detectors.rules import Condition, Rule, RuleSet, shipped_rules
 from tocsin_detectors.rules.data import METRIC_MISSING, STEP_GAP, STEP_WENT_BACK, TOO_MANY_METRICS
 from tocsin_detectors.rules.incident import TOGETHER
+from tocsin_detectors.sentences import Form, Sentence
 from tocsin_detectors.series import Series
 from tocsin_detectors.slot import Slot
 from tocsin_detectors.watch import Watch
@@ -50,6 +52,10 @@ TEMPERATURE_FAMILIES = frozenset({"kl", "entropy", "gradient", "ratio", "mismatc
 STEPS = "training/global_step"  # the metric that alerts about the steps themselves are about
 STEP_RULES = (STEP_WENT_BACK.name, STEP_GAP.name, TOO_MANY_METRICS.name)
 LOOK_EVERY = 16  # rows between looks for metrics that stopped coming
+
+_TOO_MANY = Form("more than {most:d} names; the first one too many was {name!r}")
+_WENT_BACK = Form("after step {last:d} came step {step:d}: attempt {attempt:d} begins (counted from 0)")
+_MISSING = Form("last seen at step {step:d}, and at every look before")
 
 
 class Engine:
@@ -117,7 +123,7 @@ class Engine:
             self.config = replace(self.config, finished=None)  # it goes on after all
         updates = self._roster.admit(vector, self.config)
         if self._roster.overflowed:
-            detail = f"more than {MOST_SLOTS} names; the first one too many was {self._roster.overflowed!r}"
+            detail = _TOO_MANY(most=MOST_SLOTS, name=self._roster.overflowed)
             self._roster.overflowed = ""
             self._tell_of_steps(fold, TOO_MANY_METRICS.name, detail)
         self._judge(fold, updates)
@@ -157,7 +163,7 @@ class Engine:
         self._close_incidents(fold)
         self._ordering.open_attempt(vector)
         self._roster.open_attempt()
-        detail = f"after step {last} came step {vector.step}: attempt {attempt + 1} begins (counted from 0)"
+        detail = _WENT_BACK(last=last, step=vector.step, attempt=attempt + 1)
         self._tell_of_steps(fold, STEP_WENT_BACK.name, detail)
 
     def _begin_row(self, fold: _Fold, vector: StepVector) -> None:
@@ -165,17 +171,16 @@ class Engine:
         for watch in self._steps.values():
             if watch.severity is not None:
                 self._advance(fold, watch, STEPS, STEPS, QUIET, float(fold.step))
-        if self._ordering.gap:
+        if self._ordering.gap is not None:
             self._tell_of_steps(fold, STEP_GAP.name, self._ordering.gap)
         if self._ordering.row % LOOK_EVERY == 0 and METRIC_MISSING.name in self.rules:
             for slot, missing in self._roster.find_missing(self._ordering.step_before(fold.step) or 0):
                 if missing and vector.metrics.get(slot.source) not in (None, *slot.absent):
                     continue  # it comes back with this very vector
-                last = f"last seen at step {slot.last_step}, and at every look before"
-                reading = Reading(sign=True, detail=last) if missing else QUIET
+                reading = Reading(sign=True, detail=_MISSING(step=slot.last_step)) if missing else QUIET
                 self._check(fold, slot, METRIC_MISSING.name, reading, slot.value)
 
-    def _tell_of_steps(self, fold: _Fold, rule: str, detail: str) -> None:
+    def _tell_of_steps(self, fold: _Fold, rule: str, detail: Sentence) -> None:
         if rule in self._steps:
             self._advance(fold, self._steps[rule], STEPS, STEPS, Reading(sign=True, detail=detail), float(fold.step))
 
@@ -244,7 +249,7 @@ class Engine:
             assert watch.severity is not None  # noqa: S101 - it fires
             evidence = _evidence(reading, value)
             alert = replace(self._alerts[key], severity=watch.severity, evidence=evidence)
-            self._alerts[key] = replace(alert, summary=_summary(alert))
+            self._alerts[key] = replace(alert, summary=summarise(alert))
             fold.changed.setdefault(key, transition)
         elif transition is Transition.RESOLVED:
             self._resolve(fold, key, "new level" if watch.settled else "recovered")
@@ -269,7 +274,7 @@ class Engine:
             meaning=rule.meaning,
             remedies=rule.remedies,
         )
-        return replace(alert, summary=_summary(alert))
+        return replace(alert, summary=summarise(alert))
 
     def _resolve(self, fold: _Fold, key: tuple[str, str], reason: str) -> None:
         firing = self._alerts.pop(key)
@@ -302,7 +307,7 @@ class Engine:
                 for near, other in self._alerts.items()
             ):
                 critical = replace(alert, severity=Severity.CRITICAL)
-                self._alerts[key] = replace(critical, summary=_summary(critical))
+                self._alerts[key] = replace(critical, summary=summarise(critical))
                 self._roster.watch(*key).escalate()
                 fold.changed.setdefault(key, Transition.ESCALATED)
 
@@ -387,9 +392,5 @@ class _Fold:
 
 
 def _evidence(reading: Reading, value: float) -> Evidence:
-    return Evidence(value, reading.baseline, reading.score, reading.limit, reading.window, reading.detail)
-
-
-def _summary(alert: Alert) -> str:
-    since = f", since step {alert.onset_step}" if alert.onset_step != alert.fired_step else ""
-    return f"{alert.rule} ({alert.severity}): {alert.metric} at step {alert.fired_step}{since}: {alert.evidence.detail}"
+    detail = str(reading.detail or "")
+    return Evidence(value, reading.baseline, reading.score, reading.limit, reading.window, detail)

@@ -23,6 +23,7 @@ from itertools import pairwise
 from typing import Any
 
 from tocsin_detectors.entries import StepVector
+from tocsin_detectors.sentences import Form, Sentence
 
 __all__ = ["Order", "Ordering"]
 
@@ -30,6 +31,8 @@ STRIDES = 9  # rows that show how far apart steps usually are
 GAP = 3  # so many times as far is a gap
 FIRST = 16  # vectors of an attempt's beginning that are remembered as well: a replay begins there
 MEMORY = 256  # steps whose fingerprints and rows are remembered
+
+_GAP = Form("after step {last:d} came step {step:d}; usual are {usual:d} at most")
 
 
 class Order(Enum):
@@ -62,7 +65,7 @@ class Ordering:
         self.step: int | None = None
         self.attempt = 0
         self.told_attempt: int | None = None  # the trainer's own number of it
-        self.gap = ""  # what is remarkable about the newest row's distance from the last, in words
+        self.gap: Sentence | None = None  # what is remarkable about the newest row's distance from the last, in words
         self._time: float | None = None  # the newest time of this attempt
         self._rows: deque[int] = deque(maxlen=MEMORY)  # the steps of the last rows of this attempt
         self._fingerprints: deque[tuple[int, float]] = deque(maxlen=MEMORY)
@@ -167,13 +170,13 @@ class Ordering:
         if vector.time is not None:
             self._time = vector.time if self._time is None else max(self._time, vector.time)
 
-    def _describe_gap(self, step: int) -> str:
+    def _describe_gap(self, step: int) -> Sentence | None:
         if len(self._rows) < STRIDES:
-            return ""
+            return None
         last = list(self._rows)[-STRIDES:]
         usual = max(later - earlier for earlier, later in pairwise(last))
         stride = step - last[-1]
-        return f"after step {last[-1]} came step {step}; usual are {usual} at most" if stride > GAP * usual else ""
+        return _GAP(last=last[-1], step=step, usual=usual) if stride > GAP * usual else None
 
 
 def _fingerprint(metrics: Mapping[str, float]) -> float:

@@ -11,6 +11,7 @@ from tocsin_detectors.catalogue import Resolved
 from tocsin_detectors.rules import Rule
 from tocsin_detectors.rules.data import IMPOSSIBLE_VALUE, NON_FINITE, VITAL_FAMILIES
 from tocsin_detectors.scale import Scale
+from tocsin_detectors.sentences import Form, Sentence
 from tocsin_detectors.series import Series
 from tocsin_detectors.watch import Watch
 
@@ -19,6 +20,12 @@ __all__ = ["Slot"]
 LARGEST = sys.float_info.max
 # Means, minima and maxima are rounded, and reduced over ranks, apart from one another.
 ROUNDING = 1e-4
+
+_NOT_FINITE = Form("{source} is {value:g}")
+_BELOW_FORMULA = Form("{value:.6g} is below {low:g}, the least that its formula allows")
+_ABOVE_FORMULA = Form("{value:.6g} is above {high:g}, the most that its formula allows")
+_BELOW_MINIMUM = Form("the mean {value:.6g} is below the minimum {least:.6g}")
+_ABOVE_MAXIMUM = Form("the mean {value:.6g} is above the maximum {most:.6g}")
 
 
 class Slot:
@@ -98,25 +105,26 @@ class Slot:
         """
         if value - value != 0.0:
             severe = self.family in VITAL_FAMILIES
-            return {NON_FINITE.name: Reading(sign=True, severe=severe, detail=f"{self.source} is {value}")}
+            detail = _NOT_FINITE(source=self.source, value=value)
+            return {NON_FINITE.name: Reading(sign=True, severe=severe, detail=detail)}
         offence = self._offence(value)
         readings = dict.fromkeys(self.checks, QUIET)
-        if offence:
+        if offence is not None:
             readings[IMPOSSIBLE_VALUE.name] = Reading(sign=True, detail=offence)
         return readings
 
-    def _offence(self, value: float) -> str:
+    def _offence(self, value: float) -> Sentence | None:
         if value < self.low:
-            return f"{value:.6g} is below {self.low + ROUNDING:g}, the least that its formula allows"
+            return _BELOW_FORMULA(value=value, low=self.low + ROUNDING)
         if value > self.high:
-            return f"{value:.6g} is above {self.high - ROUNDING:g}, the most that its formula allows"
-        for bound, sign, name in ((self.least, 1, "minimum"), (self.most, -1, "maximum")):
+            return _ABOVE_FORMULA(value=value, high=self.high - ROUNDING)
+        for bound, sign in ((self.least, 1), (self.most, -1)):
             if bound is None or bound.last_step != self.last_step:
                 continue
             limit = bound.resolved.apply(bound.value)
             if sign * (limit - value) > ROUNDING * max(abs(value), abs(limit), ROUNDING):
-                return f"the mean {value:.6g} is {'below' if sign > 0 else 'above'} the {name} {limit:.6g}"
-        return ""
+                return _BELOW_MINIMUM(value=value, least=limit) if sign > 0 else _ABOVE_MAXIMUM(value=value, most=limit)
+        return None
 
     def snapshot(self) -> list[Any]:
         """The state as strict JSON."""

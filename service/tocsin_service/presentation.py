@@ -20,7 +20,7 @@ class Presentation:
     """The one place where an alert or incident of the engine becomes the JSON that people and programs get.
 
     Attributes:
-        lang: language of titles, meanings and remedies.
+        lang: language of titles, meanings and remedies, and of the arithmetic in words.
         runbook_base: where the runbook pages are: a path, or an http(s) address that makes them links.
         links: makes signed links to the service; None: it has no address for people.
         pictures: whether messages show the curves of an incident, through such a link.

@@ -29,6 +29,7 @@ from tocsin_detectors.algorithms import (
 )
 from tocsin_detectors.scale import Scale
 from tocsin_detectors.series import Series
+from tocsin_detectors.texts import translate
 
 LINEAR = Scale("linear")
 SHARE = Scale("logit")
@@ -268,7 +269,7 @@ def test_a_sign_carries_its_evidence(case: Case):
         if not reading.sign:
             assert not reading.severe
             continue
-        assert reading.detail
+        assert translate(str(reading.detail), "zh") != str(reading.detail)
         assert reading.limit is None or math.isfinite(reading.limit)
         assert reading.limit is not None or reading.baseline is not None
         assert reading.window is not None

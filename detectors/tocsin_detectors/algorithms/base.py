@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from tocsin_detectors.sentences import Sentence
 from tocsin_detectors.series import Series
 
 __all__ = ["QUIET", "UNDECIDED", "Algorithm", "Direction", "Point", "Reading", "Test"]
@@ -48,7 +49,7 @@ class Reading:
         limit: value of the metric beyond which it is abnormal.
         window: number of values behind the baseline.
         onset: step at which the change began, if the algorithm knows it better than "now".
-        detail: the arithmetic in words.
+        detail: the arithmetic in words; a sign has it.
     """
 
     sign: bool
@@ -60,7 +61,18 @@ class Reading:
     limit: float | None = None
     window: int | None = None
     onset: int | None = None
-    detail: str = ""
+    detail: Sentence | None = None
+
+    def snapshot(self) -> dict[str, Any]:
+        """The reading as strict JSON, for an algorithm that remembers it."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**fields, "detail": str(self.detail or "")}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> Reading:
+        """The reading that :meth:`snapshot` gave."""
+        detail = Sentence.verbatim(state["detail"]) if state["detail"] else None
+        return cls(**{**state, "detail": detail})
 
 
 QUIET = Reading(sign=False, clear=True)

@@ -18,9 +18,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tocsin_detectors.algorithms.base import QUIET, Algorithm, Point, Reading, Test
+from tocsin_detectors.sentences import Form
 from tocsin_detectors.series import Series
 
 __all__ = ["Bound"]
+
+_ABOVE = Form("{value:.4g} is above {limit:.4g}, the limit that holds for every run")
+_BELOW = Form("{value:.4g} is below {limit:.4g}, the limit that holds for every run")
+_BEYOND = Form("|{value:.4g}| is above {limit:.4g}, the limit that holds for every run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +76,13 @@ class _State(Algorithm):
         if value <= limit:
             return QUIET
         given = test.below if test.below is not None else limit
-        side = "below" if test.below is not None else "above"
-        subject = f"|{point.value:.4g}|" if test.beyond is not None else f"{point.value:.4g}"
+        detail = _BELOW if test.below is not None else _ABOVE if test.above is not None else _BEYOND
         return Reading(
             sign=True,
             severe=severe is not None and value > severe,
             limit=given,
             window=1,
-            detail=f"{subject} is {side} {given:.4g}, the limit that holds for every run",
+            detail=detail(value=point.value, limit=given),
         )
 
     def snapshot(self) -> dict[str, Any]:

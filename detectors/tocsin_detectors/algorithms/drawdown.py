@@ -21,11 +21,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from tocsin_detectors.algorithms.base import QUIET, Algorithm, Point, Reading, Test
+from tocsin_detectors.sentences import Form
 from tocsin_detectors.series import MAD_TO_SIGMA, Series
 
 __all__ = ["Drawdown"]
 
 DIFFERENCES = 32  # neighbours' differences kept for the noise
+
+_LOST = Form(
+    "median of the last {smooth:d} values {now:.4g}, against the best such level {best:.4g} at step {step:d}: "
+    "lost {share:.0%} of its size; abnormal below {limit:.4g}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +108,8 @@ class _State(Algorithm):
             score=score,
             limit=limit,
             window=self.test.smooth,
-            detail=(
-                f"median of the last {self.test.smooth} values {now:.4g}, against the best such level {best:.4g} at "
-                f"step {self.best_step}: lost {fall / self.size:.0%} of its size; abnormal below {limit:.4g}"
+            detail=_LOST(
+                smooth=self.test.smooth, now=now, best=best, step=self.best_step, share=fall / self.size, limit=limit
             ),
         )
 

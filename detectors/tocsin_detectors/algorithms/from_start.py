@@ -20,9 +20,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from tocsin_detectors.algorithms.base import QUIET, Algorithm, Point, Reading, Test
+from tocsin_detectors.sentences import Form
 from tocsin_detectors.series import Series
 
 __all__ = ["FromStart"]
+
+_FALLEN = Form(
+    "median of the last {smooth:d} values {level:.4g}, {times:.2g} times what it was over the first {early:d} values "
+    "({before:.4g}); abnormal below {limit:.4g}"
+)
+_GROWN = Form(
+    "median of the last {smooth:d} values {level:.4g}, {times:.2g} times what it was over the first {early:d} values "
+    "({before:.4g}); abnormal above {limit:.4g}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +100,13 @@ class _State(Algorithm):
             score=level / self.early,
             limit=limit,
             window=test.early,
-            detail=(
-                f"median of the last {test.smooth} values {level:.4g}, {level / self.early:.2g} times what it was over "
-                f"the first {test.early} values ({self.early:.4g}); abnormal "
-                f"{'below' if test.ratio < 1 else 'above'} {limit:.4g}"
+            detail=(_FALLEN if test.ratio < 1 else _GROWN)(
+                smooth=test.smooth,
+                level=level,
+                times=level / self.early,
+                early=test.early,
+                before=self.early,
+                limit=limit,
             ),
         )
 

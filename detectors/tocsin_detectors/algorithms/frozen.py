@@ -17,9 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tocsin_detectors.algorithms.base import Algorithm, Point, Reading, Test
+from tocsin_detectors.sentences import Form
 from tocsin_detectors.series import Series
 
 __all__ = ["Frozen"]
+
+_STOOD = Form("exactly {value:.6g} for {count:d} values in a row, since step {step:d}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class _State(Algorithm):
             score=float(self.count),
             window=self.count,
             onset=self.onset,
-            detail=f"exactly {point.value:.6g} for {self.count} values in a row, since step {self.onset}",
+            detail=_STOOD(value=point.value, count=self.count, step=self.onset),
         )
 
     def resume(self) -> None:

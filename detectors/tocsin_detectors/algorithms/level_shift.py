@@ -29,9 +29,48 @@ from dataclasses import dataclass
 from typing import Any
 
 from tocsin_detectors.algorithms.base import QUIET, UNDECIDED, Algorithm, Direction, Point, Reading, Test
+from tocsin_detectors.sentences import Form
 from tocsin_detectors.series import RECENT, Baseline, Series
 
 __all__ = ["LevelShift"]
+
+# Of one value and of the median of several, by whether there is a factor to tell, and whether it lies above.
+_VALUE = {
+    (True, True): Form(
+        "{value:.4g} against a baseline of {level:.4g} (median of {count:d} values), {times:.3g} times that; "
+        "robust z {score:.1f}; abnormal above {limit:.4g}"
+    ),
+    (True, False): Form(
+        "{value:.4g} against a baseline of {level:.4g} (median of {count:d} values), {times:.3g} times that; "
+        "robust z {score:.1f}; abnormal below {limit:.4g}"
+    ),
+    (False, True): Form(
+        "{value:.4g} against a baseline of {level:.4g} (median of {count:d} values); "
+        "robust z {score:.1f}; abnormal above {limit:.4g}"
+    ),
+    (False, False): Form(
+        "{value:.4g} against a baseline of {level:.4g} (median of {count:d} values); "
+        "robust z {score:.1f}; abnormal below {limit:.4g}"
+    ),
+}
+_MEDIAN = {
+    (True, True): Form(
+        "median of the last {smooth:d} values {value:.4g} against a baseline of {level:.4g} (median of {count:d} "
+        "values), {times:.3g} times that; robust z {score:.1f}; abnormal above {limit:.4g}"
+    ),
+    (True, False): Form(
+        "median of the last {smooth:d} values {value:.4g} against a baseline of {level:.4g} (median of {count:d} "
+        "values), {times:.3g} times that; robust z {score:.1f}; abnormal below {limit:.4g}"
+    ),
+    (False, True): Form(
+        "median of the last {smooth:d} values {value:.4g} against a baseline of {level:.4g} (median of {count:d} "
+        "values); robust z {score:.1f}; abnormal above {limit:.4g}"
+    ),
+    (False, False): Form(
+        "median of the last {smooth:d} values {value:.4g} against a baseline of {level:.4g} (median of {count:d} "
+        "values); robust z {score:.1f}; abnormal below {limit:.4g}"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +194,8 @@ class _State(Algorithm):
         value, level = series.scale.inverse(x), series.scale.inverse(baseline.median)
         limit = series.scale.inverse(baseline.median + self.side * needed)
         score = abs(x - baseline.median) / baseline.spread
-        subject = (
-            f"{value:.4g}" if self.test.smooth == 1 else f"median of the last {self.test.smooth} values {value:.4g}"
-        )
-        change = f", {value / level:.3g} times that" if series.scale.kind == "symlog" and level > 0 else ""
+        has_factor = series.scale.kind == "symlog" and level > 0
+        detail = (_VALUE if self.test.smooth == 1 else _MEDIAN)[has_factor, self.side > 0]
         return Reading(
             sign=True,
             severe=severe,
@@ -167,9 +204,14 @@ class _State(Algorithm):
             score=score,
             limit=limit,
             window=baseline.count,
-            detail=(
-                f"{subject} against a baseline of {level:.4g} (median of {baseline.count} values){change}; robust z "
-                f"{score:.1f}; abnormal {'above' if self.side > 0 else 'below'} {limit:.4g}"
+            detail=detail(
+                smooth=self.test.smooth,
+                value=value,
+                level=level,
+                count=baseline.count,
+                times=value / level if has_factor else None,
+                score=score,
+                limit=limit,
             ),
         )
 

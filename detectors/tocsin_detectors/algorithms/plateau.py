@@ -23,12 +23,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from tocsin_detectors.algorithms.base import QUIET, Algorithm, Point, Reading, Test
+from tocsin_detectors.sentences import Form
 from tocsin_detectors.series import FLOORS, MAD_TO_SIGMA, Series
 
 __all__ = ["Plateau"]
 
 FALLING = 0.2  # a level lower than the lowest by so much (in log) is not converged yet
 LEARN = 16  # values of the end of pretraining that are kept
+
+_PRETRAINED = Form(
+    "median of the last {smooth:d} values {now:.4g}, against a plateau of {plateau:.4g} (end of the critic's "
+    "pretraining), {times:.3g} times; abnormal above {limit:.4g}"
+)
+_PRETRAINED_TO_ZERO = Form(
+    "median of the last {smooth:d} values {now:.4g}, against a plateau of {plateau:.4g} (end of the critic's "
+    "pretraining); abnormal above {limit:.4g}"
+)
+_SETTLED = Form(
+    "median of the last {smooth:d} values {now:.4g}, against a plateau of {plateau:.4g} (lowest settled level), "
+    "{times:.3g} times; abnormal above {limit:.4g}"
+)
+_SETTLED_AT_ZERO = Form(
+    "median of the last {smooth:d} values {now:.4g}, against a plateau of {plateau:.4g} (lowest settled level); "
+    "abnormal above {limit:.4g}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +127,11 @@ class _State(Algorithm):
             return Reading(sign=False, clear=rise < 0.5 * needed)
         plateau, now = series.scale.inverse(self.plateau), series.scale.inverse(level)
         limit = series.scale.inverse(self.plateau + needed)
-        learned = "end of the critic's pretraining" if self.pretrained else "lowest settled level"
-        times = f", {now / plateau:.3g} times" if plateau > 0 else ""
+        told: dict[str, object] = {"smooth": self.test.smooth, "now": now, "plateau": plateau, "limit": limit}
+        if plateau > 0:
+            detail = (_PRETRAINED if self.pretrained else _SETTLED)(**told, times=now / plateau)
+        else:
+            detail = (_PRETRAINED_TO_ZERO if self.pretrained else _SETTLED_AT_ZERO)(**told)
         return Reading(
             sign=True,
             sure=True,
@@ -119,10 +140,7 @@ class _State(Algorithm):
             score=rise / spread,
             limit=limit,
             window=self.test.smooth,
-            detail=(
-                f"median of the last {self.test.smooth} values {now:.4g}, against a plateau of {plateau:.4g} "
-                f"({learned}){times}; abnormal above {limit:.4g}"
-            ),
+            detail=detail,
         )
 
     def resume(self) -> None:

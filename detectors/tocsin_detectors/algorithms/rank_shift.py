@@ -26,11 +26,21 @@ from itertools import islice
 from typing import Any, Literal
 
 from tocsin_detectors.algorithms.base import QUIET, UNDECIDED, Algorithm, Point, Reading, Test
+from tocsin_detectors.sentences import Form
 from tocsin_detectors.series import Series
 
 __all__ = ["RankShift"]
 
 EVERY = 4  # values between looks: neighbouring looks see nearly the same values
+
+_RISEN = Form(
+    "mean of the last {later:d} values {new:.4g}, of the {earlier:d} before {old:.4g} (outer tenths left out); "
+    "{share:.0%} of all pairs go up; z {z:.1f}, abnormal from {least:g}"
+)
+_FALLEN = Form(
+    "mean of the last {later:d} values {new:.4g}, of the {earlier:d} before {old:.4g} (outer tenths left out); "
+    "{share:.0%} of all pairs go down; z {z:.1f}, abnormal from {least:g}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +111,8 @@ class _State(Algorithm):
             score=z,
             limit=series.scale.inverse(level + (1 if test.direction == "up" else -1) * test.relative * size),
             window=n,
-            detail=(
-                f"mean of the last {k} values {new:.4g}, of the {n} before {old:.4g} (outer tenths left out); "
-                f"{pairs / (n * k):.0%} of all pairs go {test.direction}; z {z:.1f}, abnormal from {test.z:g}"
+            detail=(_RISEN if test.direction == "up" else _FALLEN)(
+                later=k, new=new, earlier=n, old=old, share=pairs / (n * k), z=z, least=test.z
             ),
         )
 
@@ -111,13 +120,12 @@ class _State(Algorithm):
         self.restart()
 
     def snapshot(self) -> dict[str, Any]:
-        reading = {name: getattr(self.reading, name) for name in Reading.__dataclass_fields__}
-        return {"values": list(self.values), "seen": self.seen, "reading": reading}
+        return {"values": list(self.values), "seen": self.seen, "reading": self.reading.snapshot()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.values = deque(state.get("values", ()), maxlen=self.test.earlier + self.test.later)
         self.seen = state.get("seen", 0)
-        self.reading = Reading(**state["reading"]) if state else QUIET
+        self.reading = Reading.restored(state["reading"]) if state else QUIET
 
 
 def _trimmed_mean(order: list[float]) -> float:

@@ -20,9 +20,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tocsin_detectors.algorithms.base import QUIET, Algorithm, Point, Reading, Test
+from tocsin_detectors.sentences import Form
 from tocsin_detectors.series import Series
 
 __all__ = ["RepeatedSpikes"]
+
+_SPIKED = Form(
+    "spike {spikes:d} among the last {rows:d} values: {value:.4g} against a baseline of {level:.4g}; "
+    "a spike is above {limit:.4g}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +93,7 @@ class _State(Algorithm):
             score=float(spikes),
             limit=limit,
             window=test.rows,
-            detail=(
-                f"spike {spikes} among the last {test.rows} values: {point.value:.4g} against a baseline of "
-                f"{level:.4g}; a spike is above {limit:.4g}"
-            ),
+            detail=_SPIKED(spikes=spikes, rows=test.rows, value=point.value, level=level, limit=limit),
         )
 
     def snapshot(self) -> dict[str, Any]:

@@ -24,9 +24,15 @@ from itertools import combinations
 from typing import Any, Literal
 
 from tocsin_detectors.algorithms.base import QUIET, Algorithm, Point, Reading, Test
+from tocsin_detectors.sentences import Form
 from tocsin_detectors.series import Series
 
 __all__ = ["Trend"]
+
+_MOVED = Form(
+    "from {first:.4g} to {last:.4g} (medians of {block:d} values) over {count:d} values since step {step:d}; "
+    "Mann-Kendall z {z:.1f}; abnormal beyond {limit:.4g}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +128,14 @@ class _State(Algorithm):
             limit=limit,
             window=n * self.test.block,
             onset=self.steps[0],
-            detail=(
-                f"from {first:.4g} to {last:.4g} (medians of {self.test.block} values) over {n * self.test.block} "
-                f"values since step {self.steps[0]}; Mann-Kendall z {z:.1f}; abnormal beyond {limit:.4g}"
+            detail=_MOVED(
+                first=first,
+                last=last,
+                block=self.test.block,
+                count=n * self.test.block,
+                step=self.steps[0],
+                z=z,
+                limit=limit,
             ),
         )
 
@@ -135,13 +146,12 @@ class _State(Algorithm):
         self.reading = QUIET
 
     def snapshot(self) -> dict[str, Any]:
-        reading = self.reading
         return {
             "seen": self.seen,
             "block": self.block.copy(),
             "blocks": list(self.blocks),
             "steps": list(self.steps),
-            "reading": {name: getattr(reading, name) for name in Reading.__dataclass_fields__},
+            "reading": self.reading.snapshot(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -149,7 +159,7 @@ class _State(Algorithm):
         self.block = list(state.get("block", ()))
         self.blocks = deque(state.get("blocks", ()), maxlen=self.test.blocks)
         self.steps = deque(state.get("steps", ()), maxlen=self.test.blocks)
-        self.reading = Reading(**state["reading"]) if state else QUIET
+        self.reading = Reading.restored(state["reading"]) if state else QUIET
 
 
 def _standardised(s: int, blocks: int) -> float:

@@ -182,9 +182,9 @@ def _page(linked: Linked, lang: Language, *, done: str = "", problems: tuple[str
 
 def _draw(linked: Linked) -> bytes:
     settings = linked.context.settings
-    shown = Presentation(settings.lang, settings.runbook_base)
+    shown = Presentation(pictures.spoken(settings.lang), settings.runbook_base)
     alerts = [shown.alert(one) for one in linked.alerts]
-    return pictures.drawn(shown.incident(linked.incident), alerts, linked.curves(), settings.lang)
+    return pictures.drawn(shown.incident(linked.incident), alerts, linked.curves(), shown.lang)
 
 
 async def _act(linked: Linked, form: dict[str, str]) -> None:

@@ -98,7 +98,7 @@ class EvidenceModel(BaseModel):
     score: Number | None
     limit: Number | None
     window: int | None
-    detail: str
+    detail: Annotated[str, Field(description="The arithmetic in words.")]
 
 
 class AcknowledgedModel(BaseModel):

@@ -49,7 +49,7 @@ def incident_lines(
         yield f"     {say('last good step: {step}', step=incident['last_good_step'])}"
     for member in incident["members"]:
         if (alert := alerts.get(member)) is not None:
-            yield from _wrapped(f"{_member(alert, say)}: {alert['evidence']['detail']}", "     - ")
+            yield from _wrapped(f"{_member(alert, say)}{say(': ')}{alert['evidence']['detail']}", "     - ")
             if curves and member in curves:
                 yield _drawn(curves[member], alert["onset_step"], say)
     yield from _wrapped(incident["meaning"], f"     {say('Meaning: ')}")

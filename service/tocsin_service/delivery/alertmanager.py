@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tocsin_detectors.alerts import Alert, Incident, Severity, State
+from tocsin_detectors.texts import translate
 from tocsin_service.acknowledgements import Acknowledgement
 from tocsin_service.delivery import Failed, News, Result, Retry, Sent
 from tocsin_service.delivery.ledger import RESEND_SECONDS, Ledger, Message
@@ -208,7 +209,7 @@ def _of_alert(alert: Alert, shown: Presentation) -> dict[str, str]:
     since = say("since step {step}", step=alert.onset_step)
     return {
         "summary": f"{alert.rule}{say(': ')}{alert.source}{say(', ')}{since}",
-        "description": alert.evidence.detail or alert.summary,
+        "description": told["evidence"]["detail"] or told["summary"],
         **_advice(told),
         "onset_step": str(alert.onset_step),
     }
@@ -217,7 +218,8 @@ def _of_alert(alert: Alert, shown: Presentation) -> dict[str, str]:
 def _of_incident(incident: Incident, alerts: Sequence[Alert], shown: Presentation) -> dict[str, str]:
     say, told = Words(shown.lang), shown.incident(incident)
     since = say("since step {step}", step=incident.onset_step)
-    lines = [f"{one.source}{say(': ')}{one.evidence.detail} ({one.rule})" for one in alerts[:MEMBERS_SHOWN]]
+    details = ((one, translate(one.evidence.detail, shown.lang)) for one in alerts[:MEMBERS_SHOWN])
+    lines = [f"{one.source}{say(': ')}{detail} ({one.rule})" for one, detail in details]
     if len(alerts) > MEMBERS_SHOWN:
         lines.append(say("… and {count} more", count=len(alerts) - MEMBERS_SHOWN))
     return {

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tocsin_detectors.alerts import (
+    AFTER,
     Alert,
     AlertEvent,
     Evidence,
@@ -17,9 +18,11 @@ from tocsin_detectors.alerts import (
     State,
     Transition,
     derive_id,
+    summarise,
 )
 from tocsin_detectors.rules import RuleSet, shipped_rules
 from tocsin_detectors.rules.throughput import RUN_STALLED
+from tocsin_detectors.sentences import Form
 from tocsin_service.store import Commit, Notification, RunSummary, Store, StoreUnavailable
 
 __all__ = ["Watchdog", "patience"]
@@ -33,6 +36,8 @@ LONGEST_STEPS = 3  # and so many of the longest step of late
 FORGOTTEN = 7 * 86400.0  # seconds of silence after which nobody wants to hear of a run any more
 MOST_RUNS = 10_000
 TIMES = 17  # vectors looked at for the usual distance of steps
+
+_SILENT = Form("nothing for {silent:.0f} s after step {step:d}; allowed are {allowed:.0f} s at this run's pace")
 
 
 def patience(times: Sequence[tuple[int, float]]) -> float | None:
@@ -129,7 +134,7 @@ class Watchdog:
         rule = self._rule
         assert rule is not None  # noqa: S101 - look() goes no further without
         step, attempt = run.step or 0, run.attempt or 0
-        detail = f"nothing for {silent:.0f} s after step {step}; allowed are {allowed:.0f} s at this run's pace"
+        detail = str(_SILENT(silent=silent, step=step, allowed=allowed))
         alert = Alert(
             id=derive_id(run.run, attempt, rule.name, rule.metrics[0], step),
             run=run.run,
@@ -142,10 +147,11 @@ class Watchdog:
             onset_step=step,
             fired_step=step,
             evidence=Evidence(silent, limit=allowed, detail=detail),
-            summary=f"{rule.name} ({rule.severity}) after step {step}: {detail}",
+            summary="",
             meaning=rule.meaning,
             remedies=rule.remedies,
         )
+        alert = replace(alert, summary=summarise(alert, AFTER))
         incident = Incident(
             id=derive_id(run.run, attempt, "incident", alert.id),
             run=run.run,

@@ -10,9 +10,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from tocsin_detectors.texts import Language
 from tocsin_service.priority import give_way
 
-__all__ = ["Pictures", "PicturesBusy", "drawn", "installed"]
+__all__ = ["Pictures", "PicturesBusy", "drawn", "installed", "spoken"]
 
 MOST_WAITING = 16  # a few seconds of drawing: whoever shows pictures doesn't wait longer
 MOST_KEPT = 32
@@ -25,6 +26,12 @@ class PicturesBusy(RuntimeError):  # noqa: N818 - reads as what happened
 def installed() -> bool:
     """Whether there is a matplotlib to draw with; doesn't load it."""
     return find_spec("matplotlib") is not None
+
+
+def spoken(lang: Language) -> Language:
+    """The language in which a picture can be, of one that is asked for. The first call loads matplotlib: seconds."""
+    found: Language = import_module("tocsin_service.pictures.drawing").spoken(lang)
+    return found
 
 
 def drawn(*what: Any) -> bytes:

@@ -35,7 +35,7 @@ from tocsin_service.pictures.marks import Marks, marks_of
 from tocsin_service.terminal import columns
 from tocsin_service.words import Words
 
-__all__ = ["draw"]
+__all__ = ["draw", "spoken"]
 
 DPI = 100
 PICTURE_WIDTH, HEADER, PANEL, CAPTION, FOOTER = 1200, 92, 310, 44, 12  # pixels
@@ -78,11 +78,11 @@ def draw(
 
     Args:
         incident: as JSON in this language.
-        alerts: its members as JSON, in order of onset.
+        alerts: its members as JSON in this language, in order of onset.
         curves: of the alerts' metrics by the alerts' ids; without any the picture says the numbers in words.
-        lang: of the words; where no font can show them they are English.
+        lang: of the words; one that a font can show, see :func:`spoken`.
     """
-    say = Words(lang if lang == "en" or _chinese_font() is not None else "en")
+    say = Words(lang)
     shown = _most_telling(alerts, curves)
     height = HEADER + PANEL * max(1, len(shown)) + FOOTER
     with rc_context({"font.family": list(_fonts()), "text.usetex": False, "text.parse_math": False}):
@@ -93,10 +93,15 @@ def draw(
             bottom = height - HEADER - PANEL * (number + 1)
             _panel(figure, alert, curves[alert["id"]], say, bottom / height, PANEL / height)
         if not shown:
-            _words(figure, alerts, height)
+            _words(figure, alerts, say, height)
         output = io.BytesIO()
         figure.savefig(output, format="png", dpi=DPI, metadata={"Software": None})
     return output.getvalue()
+
+
+def spoken(lang: Language) -> Language:
+    """The language in which a picture can be: English where no font has the characters of the one that is asked for."""
+    return lang if lang == "en" or _chinese_font() is not None else "en"
 
 
 def _most_telling(alerts: Sequence[Mapping[str, Any]], curves: Mapping[str, Curve]) -> list[Mapping[str, Any]]:
@@ -130,9 +135,9 @@ def _header(figure: Figure, incident: Mapping[str, Any], say: Words, height: int
     )
 
 
-def _words(figure: Figure, alerts: Sequence[Mapping[str, Any]], height: int) -> None:
+def _words(figure: Figure, alerts: Sequence[Mapping[str, Any]], say: Words, height: int) -> None:
     for number, alert in enumerate(alerts[:MOST_PANELS]):
-        line = _shown(f"{alert['rule']}: {alert['evidence']['detail']}", LINE_COLUMNS)
+        line = _shown(f"{alert['rule']}{say(': ')}{alert['evidence']['detail']}", LINE_COLUMNS)
         figure.text(LEFT / WIDTH, 1 - (HEADER + 40 + 32 * number) / height, line, size=12, color=_COLOURS["front"])
 
 

@@ -38,7 +38,7 @@ class Marks:
 def marks_of(alert: Mapping[str, Any], say: Words) -> Marks:
     """What is marked in the plot of an alert."""
     words = {"onset": say("onset"), "said": say("said"), "baseline": say("baseline"), "limit": say("limit")}
-    title = f"{alert['metric']}: {alert['evidence']['detail']}"
+    title = f"{alert['metric']}{say(': ')}{alert['evidence']['detail']}"
     baseline, limit = (_level(alert["evidence"][name]) for name in ("baseline", "limit"))
     return Marks(alert["onset_step"], alert["fired_step"], baseline, limit, words, printable(title))
 
