@@ -1,9 +1,8 @@
 """Sentences with numbers in them: said in English, and read back so that another language can say the same.
 
-The arithmetic of an alert is kept, sent and shown as one English sentence, and that sentence is all there is: no second
-record of it that stores, snapshots and receivers would have to keep beside it. A :class:`Form` is what such a sentence
-is made of. Since the form tells which place holds a number and which a name, it also finds the values in a sentence
-again, digit by digit as they were written, also in one that an older version stored.
+The arithmetic of an alert is kept and sent as one English sentence, without a second record beside it. A :class:`Form`
+is what such a sentence is made of. Since it tells which place holds a number and which a name, it also finds the values
+in a sentence again, digit by digit as they were written. Decision 15 has the reasons.
 """
 
 from __future__ import annotations

@@ -75,6 +75,12 @@ def test_the_chinese_has_the_same_places_and_leaves_numbers_as_they_are(form: st
     assert set(places(told).values()) == {""}
 
 
+@pytest.mark.parametrize("form", SENTENCES)
+def test_a_sentence_has_one_name_at_most(form: str) -> None:
+    """With two, a long sentence could take a time to read that grows with the square of its length."""
+    assert list(places(form).values()).count("") <= 1
+
+
 @given(st.sampled_from(list(SENTENCES)).flatmap(lambda form: st.tuples(st.just(form), values(form))))
 def test_a_sentence_says_the_same_in_chinese(case: tuple[str, dict[str, Any]]) -> None:
     form, given_values = case

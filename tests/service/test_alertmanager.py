@@ -253,8 +253,12 @@ class TestTexts:
         assert "generatorURL" not in rendered
 
     def test_in_chinese(self) -> None:
-        annotations = render(INCIDENT, INCIDENT, (ALERT,), None, Presentation("zh"))["annotations"]
+        alert = replace(ALERT, evidence=Evidence(math.nan, detail="loss is nan"))
+        annotations = render(INCIDENT, INCIDENT, (alert,), None, Presentation("zh"))["annotations"]
         assert annotations["summary"] == "t，自第 2 步起"
+        assert annotations["description"] == f"loss：loss 的值为 nan ({ALERT.rule})"
+        annotations = render(alert, INCIDENT, (alert,), None, Presentation("zh"))["annotations"]
+        assert annotations["description"] == "loss 的值为 nan"
 
     @given(st.text(max_size=3000), st.integers(0, 40))
     def test_texts_are_bounded_and_labels_stay_as_they_are(self, text: str, members: int) -> None:

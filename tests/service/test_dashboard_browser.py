@@ -237,6 +237,7 @@ def test_chinese_dark_and_a_phone(look: Any, page: Any, api: Any) -> None:
     page.locator("#bar select").select_option("zh")
     page.wait_for_selector('h1:has-text("模型崩溃")')
     page.wait_for_selector('#acknowledge h2:has-text("认领")')
+    page.wait_for_selector('article .detail:has-text("基线为")')
     assert page.evaluate("document.documentElement.lang") == "zh"
 
 

@@ -156,6 +156,9 @@ class TestLooking:
         for said in (HOSTILE, "<u>$y$</u>", '"><script>', "'><i>"):
             assert said in page.text
         assert not any(one.startswith("javascript") for one in page.links)
+        page = Page(api.get(f"{where}&lang=zh").data)
+        assert "u" not in page.tags
+        assert "<u>$y$</u> 的值为 inf" in page.text
 
 
 def phrases(module: ModuleType) -> set[str]:

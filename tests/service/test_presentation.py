@@ -15,7 +15,7 @@ import pytest
 
 from tocsin_detectors.alerts import Alert, Evidence, Incident, Severity, State
 from tocsin_detectors.rules import shipped_rules
-from tocsin_detectors.texts import LANGUAGES, translated
+from tocsin_detectors.texts import LANGUAGES, translate, translated
 from tocsin_service import cli
 from tocsin_service.commands import report
 from tocsin_service.delivery import News, Reason, digest, plain, slack, slack_message
@@ -146,6 +146,10 @@ def test_the_api_in_chinese(api: Any, collapse: Any) -> None:
                 told = translated(shipped_rules()[before["rule"]], "zh")
                 assert (after["meaning"], after["remedies"]) == (told.meaning, list(told.remedies))
                 assert after["runbook"] == before["runbook"] == f"{RUNBOOK_BASE}/{before['rule']}.md"
+                if kind == "alerts":
+                    detail = translate(before["evidence"]["detail"], "zh")
+                    assert after["evidence"] == {**before["evidence"], "detail": detail} != before["evidence"]
+                    assert after["summary"].endswith(f"：{detail}")
             answer = api.get(f"{path}?lang=fr")
             assert answer.status == 422
             assert "'en' or 'zh'" in json.dumps(answer.json)
@@ -170,6 +174,7 @@ def test_the_command_in_chinese(broken: str, capsys: pytest.CaptureFixture[str])
         "最后正常步：19",
         "已恢复",
         "手册：docs/runbooks/non_finite.md",
+        "actor/grad_norm 的值为 nan",
     ):
         assert said in out
     assert all(columns(line) <= report.WIDTH for line in out.splitlines())

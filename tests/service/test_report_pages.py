@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tocsin_detectors.entries import RunConfig, StepVector
@@ -98,8 +98,11 @@ def test_a_page_stands_by_itself(tmp_path: Path, lang: str, capsys: pytest.Captu
     assert not {"script", "link", "img", "iframe", "object"} & {*page.tags}
     assert "run" in page.text
     assert "quiet" in page.text
-    told = {"en": ["onset 60", "What to do", "baseline 0.0"], "zh": ["起始 60", "处置建议", "基线 0.0"]}[lang]
-    assert all(words in page.text for words in told)
+    told = {
+        "en": ["onset 60", "What to do", "baseline 0.0", "a baseline of 0.0"],
+        "zh": ["起始 60", "处置建议", "基线 0.0", "基线为 0.0"],
+    }
+    assert all(words in page.text for words in told[lang])
     assert capsys.readouterr().out
     style = text.split("<style>")[1].split("</style>")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -184,6 +187,7 @@ curves = st.lists(st.tuples(st.integers(0, 2**53), anything), min_size=1, max_si
 
 @settings(max_examples=30, deadline=None)
 @given(curves, st.integers(0, 2**53), st.integers(0, 2**53), anything, anything)
+@example(Curve([0, 1], [0.0, 5e-324]), 0, 0, 0.0, 0.0)
 def test_any_curve_can_be_drawn(curve: Curve, onset: int, fired: int, baseline: float, limit: float) -> None:
     assert len(sparkline(curve, onset)) == len(curve.steps) + 1
     drawn = plot(curve, Marks(onset, fired, baseline, limit, WORDS, 'a <title> & "more"'))

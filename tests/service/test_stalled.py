@@ -20,6 +20,7 @@ from tocsin_service.exposition import Exposition
 from tocsin_service.judging import stalled
 from tocsin_service.judging.stalled import LEAST_PATIENCE, Watchdog, patience
 from tocsin_service.judging.worker import Worker
+from tocsin_service.presentation import Presentation
 from tocsin_service.store import Record
 from tocsin_service.store.sqlite import SqliteStore
 
@@ -74,6 +75,9 @@ def test_silence_is_told_of_once_and_ends_with_the_next_vector(house: House) -> 
     [alert] = house.look(2)
     assert (alert.rule, alert.severity, alert.onset_step) == ("run_stalled", "critical", 19)
     assert "nothing for 601 s after step 19" in alert.evidence.detail
+    told = Presentation("zh").alert(alert)
+    assert told["evidence"]["detail"] == "第 19 步之后已有 601 秒没有数据；按该训练的节奏，最多允许 600 秒"
+    assert told["summary"] == f"run_stalled（critical），第 19 步之后：{told['evidence']['detail']}"
     assert house.look(3600) == [alert]
     [incident] = house.store.incidents("run", State.FIRING, None, 100)
     assert (incident.rule, incident.members, house.woken) == ("run_stalled", (alert.id,), 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.service.told import ACKNOWLEDGED, ALERT, CONFIG, INCIDENT, NEWS, NOW, many
 
-from tocsin_detectors.alerts import Severity, State
+from tocsin_detectors.alerts import Severity, State, summarise
 from tocsin_service.delivery import News, Reason, Sent
 from tocsin_service.delivery.webhook import MOST_BYTES, Webhook, render, render_summary, sign
 from tocsin_service.presentation import Presentation
@@ -31,6 +31,17 @@ def test_a_message() -> None:
     assert message["alerts"][0]["runbook"] == "rb/kl_collapse.md"
     assert (message["run"], message["reason"], message["link"]) == ("qwen-7b", "opened", CONFIG.link)
     assert (message["labels"], message["acknowledged"]) == ({"team": "rl"}, None)
+
+
+def test_a_message_in_chinese() -> None:
+    detail = "1.5 is above 0.5, the limit that holds for every run"
+    alert = replace(ALERT, evidence=replace(ALERT.evidence, detail=detail))
+    alert = replace(alert, summary=summarise(alert))
+    (told,) = render(replace(NEWS, alerts=(alert,)), Presentation("zh"))["alerts"]
+    assert told["evidence"]["detail"] == "1.5 高于 0.5，即对任何训练都适用的上限"
+    head = "kl_collapse（critical）：actor/kl_loss，第 121 步（自第 120 步起）"
+    assert told["summary"] == f"{head}：{told['evidence']['detail']}"
+    assert told["evidence"]["value"] == "Infinity"
 
 
 def test_an_id_per_piece_of_news() -> None:
