@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -70,7 +71,7 @@ def axes_of(curve: Curve, marks: Marks) -> Axes:
     # Beyond this, differences would leave the range of floats.
     low, high = (min(max(value, -1e300), 1e300) for value in (min(finite), max(finite)))
     steep = curve.is_steep and 0 < low < high
-    if low == high:
+    if high - low < sys.float_info.min:  # the same, or too near to divide what lies between
         low, high = low - abs(low) / 2 - 0.5, high + abs(high) / 2 + 0.5
     return Axes(curve.steps[0], curve.steps[-1], low, high, math.log if steep else float)
 
