@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from tests.deploy import dockerfile
-from tests.deploy.native import DEPLOY, LISTENING, ROOT, Program, call, start
+from tests.deploy.native import DEPLOY, LISTENING, ROOT, Program, call, start, until
 from tests.service.tensor_bodies import pack, ragged
 
 from tocsin_service.cli import _parser
@@ -204,7 +204,8 @@ def test_the_installed_wheel_serves_where_almost_nothing_can_be_written(
     wide = {name: tensor.astype(float) if tensor.dtype.kind == "f" else tensor for name, tensor in ragged().items()}
     status, body = call(address, "/v1/runs/run/tensors?step=1", TOKEN, pack(wide))  # float64: torch without numba
     assert status in {200, 202}, body
-    assert healthy(image, environment).returncode == 0
+    # While torch is loaded it may be slow to answer.
+    until(lambda: healthy(image, environment).returncode == 0, "health")
     assert program.end() == 0
     assert (image / "state/tocsin.db").stat().st_size > 0
     after = healthy(image, environment)

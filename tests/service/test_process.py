@@ -148,6 +148,11 @@ def test_stopping_twice_and_from_another_thread(make_api: Any) -> None:
         _ = service.address
 
 
+def test_stopping_while_it_comes_up(tmp_path: Path) -> None:
+    for number in range(10):
+        Service(Settings(port=0, db=tmp_path / f"{number}.db")).__enter__().stop()
+
+
 def test_stopping_what_never_started(tmp_path: Path) -> None:
     Service(Settings(db=tmp_path / "t.db")).stop()
 
