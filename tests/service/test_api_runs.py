@@ -93,8 +93,7 @@ def test_telling_the_same_again_changes_nothing(api: Any) -> None:
 
 def test_a_new_normal_resolves_what_was_raised(api: Any, collapse: Any) -> None:
     api.call("PUT", f"/v1/runs/{collapse.name}", collapse.told)
-    for body in collapse.bodies:
-        api.post(body, run=collapse.name)
+    api.post(collapse.bodies, run=collapse.name)
     api.settle()
     path = f"/v1/runs/{collapse.name}"
     before = api.get(f"{path}/alerts?state=firing").json["alerts"]

@@ -32,6 +32,7 @@ BOUNDED = settings(max_examples=15, derandomize=True, deadline=None, suppress_he
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.name.lower())
 def test_made_up_requests(shared_api: Any, mode: GenerationMode) -> None:
     description = schemathesis.openapi.from_url(f"{shared_api.address}/openapi.json")
+    description.config.update(request_timeout=60)  # it may load torch meanwhile
     for found in description.get_all_operations():
         operation = found.ok()
         if operation.path.endswith("/tensors") and find_spec("torch") is None:

@@ -276,6 +276,7 @@ def check(target: str, method: str, status: int, headers: Any, answer: bytes) ->
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.name.lower())
 def test_requests_made_from_the_description(site: Site, mode: GenerationMode) -> None:
     description = schemathesis.openapi.from_url(f"{site.api.address}/openapi.json")
+    description.config.update(request_timeout=60)
     for found in description.get_all_operations():
         operation = found.ok()
         if not operation.path.endswith("/tensors"):  # tests/service/test_tensors_*.py are about these

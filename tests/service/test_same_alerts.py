@@ -67,20 +67,34 @@ def service_process(db: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         process.stderr.close()
 
 
-def test_killed_in_the_middle_and_restarted(make_api: Any, api_at: Any, tmp_path: Path, collapse: Any) -> None:
+def in_turn(parts: dict[str, list[dict[str, Any]]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The vectors of several runs, as trainers side by side send them."""
+    for row in range(max(map(len, parts.values()))):
+        yield from ((run, bodies[row]) for run, bodies in parts.items() if row < len(bodies))
+
+
+@pytest.mark.timeout(300)  # for all collapses together
+def test_killed_in_the_middle_and_restarted(make_api: Any, api_at: Any, tmp_path: Path, recorded: Any) -> None:
     """Killed with -9 before, at and after the collapse: what was acknowledged is there once, with what it means."""
-    db, bodies = tmp_path / "tocsin.db", collapse.bodies
-    onset = next(row for row, body in enumerate(bodies) if body["step"] >= collapse.onset)
-    starts = [0, onset // 2, onset + 2, onset + 6, len(bodies)]
-    for start, end in pairwise(starts):
+    collapses = [one for one in recorded if one.label == "collapse"]
+    stages: list[dict[str, list[dict[str, Any]]]] = [{} for _ in range(4)]  # what is sent between two kills, by run
+    for one in collapses:
+        bodies = one.bodies
+        onset = next(row for row, body in enumerate(bodies) if body["step"] >= one.onset)
+        ends = [0, onset // 2, onset + 2, onset + 6, len(bodies)]
+        for stage, (start, end) in zip(stages, pairwise(ends), strict=True):
+            stage[one.name] = bodies[start:end]
+    db = tmp_path / "tocsin.db"
+    for number, stage in enumerate(stages):
         with service_process(db) as (process, address):
             api = api_at(address)
-            if start == 0:
-                configure(api, collapse)
-            for body in bodies[start:end]:
-                assert api.post(body, run=collapse.name).status == 202
+            for one in collapses if number == 0 else ():
+                configure(api, one)
+            for run, body in in_turn(stage):
+                assert api.post(body, run=run).status == 202
             process.send_signal(signal.SIGKILL)
     last = make_api(db=db)
     last.settle()
-    assert last.get(f"/v1/runs/{collapse.name}").json["vectors"] == len(bodies)
-    check_same(last, collapse)
+    for one in collapses:
+        assert last.get(f"/v1/runs/{one.name}").json["vectors"] == sum(len(stage[one.name]) for stage in stages)
+        check_same(last, one)
