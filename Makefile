@@ -46,10 +46,13 @@ $(VENV)/bin/python:
 	./scripts/debian-packages python3-venv
 	$(PYTHON) -m venv $(VENV)
 
-# One stamp per set of extras: made anew when the project's metadata change.
+# One stamp per set of extras: made anew when the project's metadata change. Some sets hold others. What is never imported
+# isn't compiled: that would take longer than all the rest.
+HELD_dev := test service
+HELD_test := service
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$*]'
-	touch $@
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[$*]'
+	touch $(addprefix $(VENV)/.,$* $(HELD_$*))
 
 runbooks: $(VENV)/.dev ## docs/runbooks anew from the rules
 	$(BIN)/python scripts/runbooks
