@@ -15,6 +15,7 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ UID = 10001
 PLACES = ("state", "temporary")  # instead of /var/lib/tocsin and /tmp
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 TOKEN = "a-token-of-this-test"  # noqa: S105
+
+pytestmark = pytest.mark.timeout(300)  # a slow machine may have to compile torch, too
 
 
 def test_the_linter_has_nothing_to_say() -> None:
@@ -174,6 +177,10 @@ def locked_in(image: Path) -> list[str]:
     python = f"{image}/python/bin/python3.{sys.version_info.minor}"
     paths = [f"LD_LIBRARY_PATH={image}/python/lib", f"PYTHONPATH={image}/opt:{image}/lib"]
     command = [*lock, *user, "env", *paths, python]
+    numba = find_spec("numba")
+    if numba is not None and not Path(numba.cached or "").exists():
+        # Nothing can be kept there later, and each process would compile all of it again.
+        subprocess.run([sys.executable, "-c", "import numba, torch"], check=True, timeout=300)
     probe = [*command, "-c", "import ssl, numpy"]
     if os.geteuid() == 0 and subprocess.run(probe, capture_output=True, check=False).returncode == 0:
         return command
