@@ -9,6 +9,7 @@ import inspect
 import math
 import re
 import time
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from types import ModuleType
 from typing import Any
@@ -18,13 +19,16 @@ import pytest
 
 from tocsin_service.access.links import Links
 from tocsin_service.api import linked
+from tocsin_service.app import Service
 from tocsin_service.pages import incident as incident_page
 from tocsin_service.pages import markup
 from tocsin_service.pictures import marks
+from tocsin_service.settings import Settings
 from tocsin_service.words import CHINESE
 
 SECRET = "0123456789abcdef" * 2
 HOSTILE = '<img src=x onerror=alert(1)> "$x$" \u00fc'
+LINKED = {"public_url": "https://tocsin.example", "link_secret": SECRET}
 NAN = [{"step": step, "metrics": {"actor/pg_loss": float("nan"), "x": 1.0}} for step in range(3)]
 WHO = {"author": "mia <b>", "comment": "meant so"}
 
@@ -64,13 +68,25 @@ def acts(api: Any) -> list[tuple[str, str]]:
     return [(one["actor"], one["action"]) for one in api.get("/v1/audit").json["acts"] if one["action"] != "configure"]
 
 
-@pytest.fixture
-def api(make_api: Any) -> Any:
-    """A service with links, and a run whose loss is NaN."""
-    made = make_api(public_url="https://tocsin.example", link_secret=SECRET)
+def broken(made: Any) -> Any:
+    """The service, where now a run's loss is NaN."""
     made.post(NAN)
     made.settle()
     return made
+
+
+@pytest.fixture
+def api(make_api: Any) -> Any:
+    """A service with links, and an incident."""
+    return broken(make_api(**LINKED))
+
+
+@pytest.fixture(scope="module")
+def looked_at(shared_api: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One like it for all tests that change nothing."""
+    settings = Settings(port=0, db=tmp_path_factory.mktemp("linked") / "tocsin.db", **LINKED)
+    with Service(settings) as service:
+        yield broken(type(shared_api)(service.address, service))
 
 
 class TestLooking:
@@ -108,8 +124,8 @@ class TestLooking:
             ("\xff;,;", "&lang=xx", "en"),
         ],
     )
-    def test_its_language(self, api: Any, header: str, query: str, lang: str) -> None:
-        answer = api.call("GET", link(api, "run") + query, headers={"Accept-Language": header})
+    def test_its_language(self, looked_at: Any, header: str, query: str, lang: str) -> None:
+        answer = looked_at.call("GET", link(looked_at, "run") + query, headers={"Accept-Language": header})
         assert f'<html lang="{lang}">' in answer.data.decode()
         assert ("处置建议" in answer.data.decode()) == (lang == "zh")
 
@@ -276,14 +292,14 @@ class TestActing:
         assert submit(api, link(api, "run"), "https://tocsin.example", act="acknowledge", **WHO).status == 303
 
     @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
-    def test_no_other_methods(self, api: Any, method: str) -> None:
-        assert api.call(method, link(api, "run")).status == 405
+    def test_no_other_methods(self, looked_at: Any, method: str) -> None:
+        assert looked_at.call(method, link(looked_at, "run")).status == 405
 
 
 class TestWhoGetsIn:
     @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
     @pytest.mark.parametrize(
-        "broken",
+        "forge",
         [
             lambda where: where.split("?")[0],
             lambda where: where.replace("expires=", "expires=1"),
@@ -294,14 +310,14 @@ class TestWhoGetsIn:
             lambda where: where.replace("/linked/incident/run/", "/linked/incident/other/"),
         ],
     )
-    def test_no_forged_links(self, api: Any, method: str, broken: Any) -> None:
+    def test_no_forged_links(self, looked_at: Any, method: str, forge: Any) -> None:
         form = urlencode({"act": "acknowledge", **WHO}).encode() if method == "POST" else None
-        answer = api.call(method, broken(link(api, "run")), form, {"Origin": api.address})
+        answer = looked_at.call(method, forge(link(looked_at, "run")), form, {"Origin": looked_at.address})
         assert answer.status == 403
         if method != "HEAD":
             assert "latest message of the incident" in Page(answer.data).text
             assert "pg_loss" not in answer.data.decode()
-        assert acts(api) == []
+        assert acts(looked_at) == []
 
     def test_no_expired_links(self, api: Any) -> None:
         for purpose in ("incident", "picture"):
