@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import math
+import string
 import subprocess
 import sys
 from contextlib import suppress
@@ -291,8 +292,13 @@ def test_a_log_is_read_as_it_is_asked_for(log):
         next(reading)
 
 
-names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20).filter(str.isprintable)
-plain_names = st.from_regex(r"[a-z]{1,5}(/[a-z@_0-9]{1,5}){1,3}", fullmatch=True)
+names = st.text(
+    st.characters(codec="utf-8", exclude_categories=["C", "Z"], include_characters=" "), min_size=1, max_size=20
+).filter(str.isprintable)
+plain_names = st.tuples(
+    st.text(string.ascii_lowercase, min_size=1, max_size=5),
+    st.lists(st.text(string.ascii_lowercase + string.digits + "@_", min_size=1, max_size=5), min_size=1, max_size=3),
+).map(lambda parts: "/".join([parts[0], *parts[1]]))
 steps = st.integers(0, 2**50)
 
 
