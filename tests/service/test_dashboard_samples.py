@@ -31,9 +31,9 @@ def collapsed(make_api: Any, tmp_path: Path) -> Any:
     return api
 
 
-def opened(page: Any, api: Any) -> None:
+def opened(page: Any, api: Any, query: str = "") -> None:
     (incident,) = api.get("/v1/incidents").json["incidents"]
-    page.goto(f"{api.address}/dashboard/#/runs/run/incidents/{incident['id']}")
+    page.goto(f"{api.address}/dashboard/#/runs/run/incidents/{incident['id']}{query}")
 
 
 def test_what_the_model_wrote_stays_text(page: Any, collapsed: Any) -> None:
@@ -91,3 +91,16 @@ def test_where_there_is_nothing(page: Any, make_api: Any, tmp_path: Path) -> Non
     opened(page, api)
     page.wait_for_selector('.samples:has-text("No rollouts are kept")')
     assert page.locator(".sample").count() == 0
+
+
+def test_a_link_from_a_message_shows_the_samples_at_once(page: Any, collapsed: Any) -> None:
+    page.set_viewport_size({"width": 800, "height": 300})
+    opened(page, collapsed)
+    page.wait_for_selector("#status.live")
+    page.wait_for_selector('[data-extreme="reward asc"] .onset .sample')
+    there = "document.querySelector('.samples').getBoundingClientRect().top < innerHeight"
+    assert not page.evaluate(there)
+    page.goto("about:blank")
+    opened(page, collapsed, "?show=samples")
+    page.wait_for_selector('[data-extreme="reward asc"] .onset .sample')
+    assert page.evaluate(there)

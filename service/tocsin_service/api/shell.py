@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from tocsin_service.api.errors import ApiError
-from tocsin_service.api.scopes import SHELL
+from tocsin_service.dashboard import SHELL
 from tocsin_service.dashboard.files import POLICY, StaticFile, static_files
 
 __all__ = ["router"]
