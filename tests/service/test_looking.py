@@ -13,12 +13,12 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import pytest
-from tests.service.stores import ACKNOWLEDGEMENT, INCIDENT, OpenStore, add, change, events, positions, record
+from tests.service.stores import ACKNOWLEDGEMENT, INCIDENT, OpenStore, add, change, events, positions, record, summary
 
 from tocsin_detectors.entries import RunConfig, StepVector
 from tocsin_service.dashboard import files
 from tocsin_service.dashboard.changes import Changes
-from tocsin_service.dashboard.history import read_curves
+from tocsin_service.dashboard.history import History, read_behind
 from tocsin_service.dashboard.overview import POINTS, Overview
 from tocsin_service.presentation import PLAIN
 from tocsin_service.store import Record
@@ -105,19 +105,22 @@ class TestCharts:
         first = [Record(StepVector(step, {"loss": step / 10}, 100.0 + step)) for step in range(8)]
         second = [Record(StepVector(step, {"loss": step / 20}, 200.0 + step)) for step in range(4, 7)]
         add(store, *first, Record(RunConfig(framework="trl")), *second)
-        curves = read_curves(store, "r", "trl", 1)
-        ((source, _, parts),) = curves.columns.values()
-        assert source == "loss"
-        assert [(part.attempt, list(part.steps)) for part in parts] == [(0, list(range(8))), (1, [4, 5, 6])]
-        assert (curves.attempt, curves.complete, curves.position) == (1, True, positions(store)[-1])
+        with History(store).curves(summary(store)) as curves:
+            ((source, _, parts),) = curves.columns.values()
+            assert source == "loss"
+            assert [(part.attempt, list(part.steps)) for part in parts] == [(0, list(range(8))), (1, [4, 5, 6])]
+            assert (curves.attempt, curves.complete, curves.position) == (1, True, positions(store)[-1])
+            assert [(one.attempt, one.first, one.last) for one in curves.lives] == [(0, 0, 7), (1, 4, 6)]
+            assert [(one.begun, one.ended) for one in curves.lives] == [(100.0, 107.0), (204.0, 206.0)]
 
     def test_what_came_in_behind_a_position(self, open_store: OpenStore) -> None:
         store = open_store()
         add(store, *(record(step) for step in range(5)))
-        position = read_curves(store, "r", None, 0).position
-        assert read_curves(store, "r", None, 0, behind=position).columns == {}
+        with History(store).curves(summary(store)) as curves:
+            position = curves.position
+        assert read_behind(store, "r", None, 0, position).columns == {}
         add(store, record(5))
-        newer = read_curves(store, "r", None, 0, behind=position)
+        newer = read_behind(store, "r", None, 0, position)
         ((_, _, (part,)),) = newer.columns.values()
         assert list(part.steps) == [5]
         assert newer.position > position
