@@ -126,7 +126,7 @@ class Reading:
         if not self.lives or self.lives[-1].attempt != self.attempt:
             self.lives.append(Life(self.attempt, None, step, step, time, time))
         life = self.lives[-1]
-        life.told = self._ordering.told_attempt
+        life.told = life.told if vector.attempt is None else vector.attempt
         if not vector.computed:
             life.last = max(life.last, step)
             life.ended = time if life.ended is None or time is None else max(life.ended, time)
