@@ -244,6 +244,11 @@ def test_chinese_dark_and_a_phone(look: Any, page: Any, api: Any) -> None:
 def test_the_rule_catalogue(look: Any, api: Any) -> None:
     page = look(api, "rules/kl_collapse")
     page.wait_for_selector('[data-rule="kl_collapse"][open] ol li')
+    signs = page.locator('[data-rule="kl_collapse"] .tests li').all_inner_texts()
+    assert len(signs) == 2
+    assert signs[0].startswith(
+        "The value lies above or below the baseline's median by at least 6 robust standard deviations"
+    )
     total = page.locator("[data-rule]").count()
     assert total == len(api.get("/v1/rules").json["rules"])
     page.locator("[name=q]").fill("entropy coll")
