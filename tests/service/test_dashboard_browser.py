@@ -164,7 +164,19 @@ def test_a_token_is_asked_for_and_kept_in_the_tab(look: Any, make_api: Any) -> N
     page.wait_for_selector("#status.live")
     page.reload()
     page.wait_for_selector('[data-run="mine"]')
-    assert page.evaluate("Object.values(localStorage).join() + document.cookie").find(TOKEN) == -1
+    kept = "[Object.values(localStorage).join(), document.cookie, location.href, document.documentElement.outerHTML]"
+    assert [where for where in page.evaluate(kept) if TOKEN in where] == []
+    assert page.evaluate("Object.values(sessionStorage)") == [TOKEN]
+
+    other = page.context.new_page()  # another tab knows nothing of it
+    other.goto(page.url)
+    other.wait_for_selector("#token input")
+    assert other.locator("[data-run]").count() == 0
+
+    page.get_by_role("button", name="Forget the token").click()
+    page.wait_for_selector("#token input")
+    assert page.evaluate("sessionStorage.length") == 0
+    assert page.locator("[data-run]").count() == 0
 
 
 def test_nan_is_a_gap_and_zoom_and_scale_are_in_the_link(look: Any, api: Any) -> None:
