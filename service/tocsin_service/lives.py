@@ -17,6 +17,7 @@ class Life:
         first: step of its first vector; ``last``: its greatest step.
         begun: Unix time in seconds of its first vector; None if the log doesn't say.
         ended: the same of its latest, without what Tocsin has computed, which may be of the next attempt already.
+        logged: whether the trainer itself has logged a step; else there is only what Tocsin has computed.
     """
 
     attempt: int
@@ -25,3 +26,4 @@ class Life:
     last: int
     begun: float | None
     ended: float | None
+    logged: bool = True

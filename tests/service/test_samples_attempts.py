@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,8 @@ def test_which_rows_are_of_which_attempt() -> None:
         Within(),
     ]
     assert within((), 0) == Within()
+    computed = Life(0, None, 48, 48, 0.0, 0.0, logged=False)  # rollouts came before any step
+    assert within([computed, *LIVES[1:]], 1) == Within(before=second)
     gone = within(LIVES[1:], 0)  # the log of the first attempt is gone: what was written before the second is of it
     assert gone.before is not None
     assert gone.before.begun == 1050.0
@@ -113,5 +116,8 @@ def test_which_steps_led_there() -> None:
     assert list(line(LIVES, 1, 70)) == [(1, 70), (0, 50)]
     assert list(line(LIVES, 0, 70)) == [(0, 70)]
     assert list(line((), 0, 70)) == [(0, 70)]
+    assert list(line(LIVES[2:], 2, 110)) == [(2, 110), (1, 90)]
+    skipped = (LIVES[0], replace(LIVES[1], logged=False), LIVES[2])
+    assert list(line(skipped, 2, 110)) == [(2, 110), (0, 90)]
     back_twice = (*LIVES[:2], Life(2, None, 20, 30, 2000.0, 2010.0))
     assert list(line(back_twice, 2, 25)) == [(2, 25), (1, 20), (0, 20)]

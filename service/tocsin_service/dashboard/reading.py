@@ -124,9 +124,10 @@ class Reading:
         """Notes the vector's step and time in its attempt's life."""
         step, time = vector.step, vector.time
         if not self.lives or self.lives[-1].attempt != self.attempt:
-            self.lives.append(Life(self.attempt, None, step, step, time, time))
+            self.lives.append(Life(self.attempt, None, step, step, time, time, logged=False))
         life = self.lives[-1]
         life.told = life.told if vector.attempt is None else vector.attempt
         if not vector.computed:
+            life.logged = True
             life.last = max(life.last, step)
             life.ended = time if life.ended is None or time is None else max(life.ended, time)

@@ -2,7 +2,9 @@
 
 Rows have times, and so has the log of steps, which tells attempts apart: a row belongs to the attempt in whose time it
 was written. Rollouts come before the metrics of their step, so the first of an attempt are older than its first vector:
-between the last vector of an attempt and the first of the next, rows of steps below the last one's are of the next.
+between the last vector of an attempt and the first of the next, rows of steps below the last one's are of the next. And
+where rollouts were sent before any step was logged, what was computed of them opens an attempt that is none of the
+trainer's: its rows are of the next.
 """
 
 from __future__ import annotations
@@ -58,6 +60,7 @@ class Within:
 
 def within(lives: Sequence[Life], attempt: int) -> Within:
     """The rows of an attempt (the engine's count); of one that the log tells nothing of, as well as can be said."""
+    lives = [one for one in lives if one.logged]
     place = next((index for index, one in enumerate(lives) if one.attempt >= attempt), None)
     if place is None:
         return Within()
@@ -75,10 +78,13 @@ def line(lives: Sequence[Life], attempt: int, step: int) -> Iterator[tuple[int, 
     Those of an earlier attempt count up to where the next one took over.
     """
     yield attempt, step
-    for life in reversed(lives):
-        if life.attempt <= attempt and life.attempt > 0:
-            step = min(step, life.first)
-            yield life.attempt - 1, step
+    attempts = [one for one in lives if one.logged and one.attempt <= attempt]
+    for life in reversed(attempts):
+        if life.attempt < attempt:
+            yield life.attempt, step
+        step = min(step, life.first)
+    if attempts and attempts[0].attempt > 0:
+        yield attempts[0].attempt - 1, step  # its log is gone
 
 
 def _seam(life: Life, following: Life) -> Seam | None:
