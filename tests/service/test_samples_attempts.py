@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,11 +22,6 @@ START = 1.7e9
 RESUMED, RESUME_TIME = 50, 1000.0  # the step to which it goes back, and seconds until it does
 LIVES = (Life(0, None, 0, 79, 0.0, 79.0), Life(1, None, 50, 99, 1050.0, 1099.0), Life(2, None, 90, 120, 2090.0, 2120.0))
 Written = tuple[int, int]  # attempt and step
-
-
-@pytest.fixture
-def api(make_api: Any, tmp_path: Path) -> Any:
-    return make_api(rollout_dir=tmp_path / "rollouts")
 
 
 def resumed(api: Any, run: str, written: Sequence[Written], *, named: bool) -> dict[int, Any]:
@@ -65,9 +59,14 @@ def shown(samples: Any, side: str) -> Any:
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_each_attempt_has_its_own(api: Any, named: bool) -> None:
+def test_each_attempt_has_its_own(shared_api: Any, named: bool) -> None:
     steps = (40, 58, 62, 66, 72)
-    found = resumed(api, "run", [(0, step) for step in steps] + [(1, step) for step in steps if step > 50], named=named)
+    found = resumed(
+        shared_api,
+        f"each-{named}",
+        [(0, step) for step in steps] + [(1, step) for step in steps if step > 50],
+        named=named,
+    )
     for samples in found.values():
         SamplesModel.model_validate(samples)
     assert shown(found[0], "onset") == ((0, 62), "0/62")
@@ -77,8 +76,8 @@ def test_each_attempt_has_its_own(api: Any, named: bool) -> None:
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_before_its_first_step_an_attempt_is_the_one_it_goes_on_from(api: Any, named: bool) -> None:
-    found = resumed(api, "run", [(0, 40), (0, 58), (0, 66), (0, 72)], named=named)
+def test_before_its_first_step_an_attempt_is_the_one_it_goes_on_from(shared_api: Any, named: bool) -> None:
+    found = resumed(shared_api, f"before-{named}", [(0, 40), (0, 58), (0, 66), (0, 72)], named=named)
     assert shown(found[1], "healthy") == ((0, 40), "0/40")
     lines = list(alert_lines(found[1]))
     assert lines[0].startswith("the last step before: step 40 of attempt 0: 4 rows")
@@ -87,8 +86,8 @@ def test_before_its_first_step_an_attempt_is_the_one_it_goes_on_from(api: Any, n
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_the_first_rollouts_of_an_attempt_are_older_than_its_first_metrics(api: Any, named: bool) -> None:
-    found = resumed(api, "run", [(0, RESUMED), (1, RESUMED)], named=named)
+def test_the_first_rollouts_of_an_attempt_are_older_than_its_first_metrics(shared_api: Any, named: bool) -> None:
+    found = resumed(shared_api, f"first-{named}", [(0, RESUMED), (1, RESUMED)], named=named)
     assert shown(found[1], "healthy") == ((1, RESUMED), f"1/{RESUMED}")
     assert shown(found[0], "healthy") == ((0, RESUMED), f"0/{RESUMED}")
 
