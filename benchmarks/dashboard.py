@@ -51,12 +51,19 @@ def main() -> None:
 
 
 def times(browser: Any, service: Service, asked: argparse.Namespace) -> None:
-    print(f"| {'what':48s} | seconds |\n|{'-' * 50}|---------|")
+    print(f"| {'what':52s} | seconds |\n|{'-' * 54}|---------|")
     steps = f"{asked.steps} steps x {asked.metrics} metrics"
-    told(f"curves of {steps}, answer", lambda: get(service, "/v1/runs/big/charts"))
+    middle = f"/v1/runs/big/charts?first={asked.steps // 2}&last={asked.steps // 2 + 100}"
+    told(f"curves of {steps}, first answer", lambda: get(service, "/v1/runs/big/charts"))
+    told(f"curves of {steps}, next answer", lambda: get(service, "/v1/runs/big/charts"))
+    told("zoomed to 100 of them, answer", lambda: get(service, middle))
+    send(service, "big", range(asked.steps, asked.steps + 1), asked.metrics)
+    told("the same after another step, answer", lambda: get(service, middle))
     told(f"{asked.runs} runs, first answer", lambda: get(service, "/v1/overview?limit=2000"))
     told(f"{asked.runs} runs, next answer", lambda: get(service, "/v1/overview?limit=2000"))
     told(f"{steps}, first chart drawn", lambda: show(browser, service, "runs/big", "canvas"))
+    page = show(browser, service, "runs/big", "canvas")
+    told("a zoom, from the click to its finer points", lambda: zoom(page))
     told(f"{asked.runs} runs, list drawn", lambda: show(browser, service, "", "[data-run]"))
 
 
@@ -90,10 +97,15 @@ def show(browser: Any, service: Service, view: str, wanted: str) -> Any:
     return page
 
 
+def zoom(page: Any) -> None:
+    page.get_by_role("button", name="Zoom in").click()
+    page.wait_for_selector('.plot[data-finer*="–"]')
+
+
 def told(what: str, act: Callable[[], object]) -> None:
     begun = time.perf_counter()
     act()
-    print(f"| {what:48s} | {time.perf_counter() - begun:7.2f} |", flush=True)
+    print(f"| {what:52s} | {time.perf_counter() - begun:7.2f} |", flush=True)
 
 
 def memory(browser: Any, service: Service, asked: argparse.Namespace) -> None:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from tocsin_detectors.rules import RuleSet, shipped_rules
 from tocsin_service.api import create_app, create_probes
 from tocsin_service.api.context import Context
-from tocsin_service.api.scopes import SHELL
+from tocsin_service.dashboard import SHELL
 from tocsin_service.exposition import Exposition
 from tocsin_service.judging.assembly import Judging
 from tocsin_service.judging.crew import CrewCollector

@@ -69,6 +69,10 @@ CHINESE: Mapping[str, str] = {
     "Acknowledge": "认领",
     "Silence": "静默",
     "Acknowledge or silence": "认领或静默",
+    "Dashboard": "看板",
+    "curves and evidence": "曲线与依据",
+    "What the model wrote": "模型写了什么",
+    "samples at the onset and before it": "起始处与之前的样本",
     "{numbers} — {rule}, since step {step}": "{numbers} — {rule}，自第 {step} 步起",
     "baseline {value}": "基线 {value}",
     "limit {value}": "阈值 {value}",
@@ -86,6 +90,7 @@ CHINESE: Mapping[str, str] = {
     "Runs": "训练",
     "(and {count} more)": "（另有 {count} 条）",
     "All of them": "全部",
+    "the dashboard": "看板",
     # The page of an incident
     "attempt {number}": "attempt {number}",
     "It is going on.": "仍在持续。",

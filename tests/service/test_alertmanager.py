@@ -237,6 +237,7 @@ class TestTexts:
             "onset_step": "2",
             "last_good_step": "1",
             "acknowledged_by": "ann: on it",
+            "dashboard": "https://t.example/dashboard/#/runs/r/incidents/i1",
         }
         assert rendered["generatorURL"].startswith("https://t.example/linked/incident/r/i1?expires=")
 

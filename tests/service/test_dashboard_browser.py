@@ -164,7 +164,51 @@ def test_a_token_is_asked_for_and_kept_in_the_tab(look: Any, make_api: Any) -> N
     page.wait_for_selector("#status.live")
     page.reload()
     page.wait_for_selector('[data-run="mine"]')
-    assert page.evaluate("Object.values(localStorage).join() + document.cookie").find(TOKEN) == -1
+    kept = "[Object.values(localStorage).join(), document.cookie, location.href, document.documentElement.outerHTML]"
+    assert [where for where in page.evaluate(kept) if TOKEN in where] == []
+    assert page.evaluate("Object.values(sessionStorage)") == [TOKEN]
+
+    other = page.context.new_page()  # another tab knows nothing of it
+    other.goto(page.url)
+    other.wait_for_selector("#token input")
+    assert other.locator("[data-run]").count() == 0
+
+    page.get_by_role("button", name="Forget the token").click()
+    page.wait_for_selector("#token input")
+    assert page.evaluate("sessionStorage.length") == 0
+    assert page.locator("[data-run]").count() == 0
+
+
+# How many pixels in the colour of what is critical lie where the marks of steps without a number do; of each step.
+MARK_PIXELS = """(plot, [steps, first, last]) => {
+  const canvas = plot.querySelector("canvas"), whole = canvas.getBoundingClientRect();
+  const over = plot.querySelector(".u-over").getBoundingClientRect();
+  const scale = canvas.width / whole.width;
+  const strip = [over.left - whole.left, over.bottom - whole.top - 18, over.width, 18];
+  const { data, width } = canvas.getContext("2d").getImageData(...strip.map((one) => Math.round(one * scale)));
+  const reddish = (at) => data[at] > 185 && data[at + 1] < 90 && data[at + 2] < 90;
+  const columns = [...data.keys()].filter((at) => at % 4 === 0 && reddish(at)).map((at) => (at / 4) % width);
+  const place = (step) => ((step - first) / (last - first)) * width;
+  return steps.map((step) => columns.filter((x) => Math.abs(x - place(step)) < 6 * scale).length);
+}"""
+
+
+def test_what_is_no_number_is_marked_and_said(look: Any, api: Any) -> None:
+    values = ["NaN" if step in {30, 31} else "Infinity" if step == 50 else step % 7 for step in range(80)]
+    api.post([{"step": step, "metrics": {"own/value": value, "own/other": 1}} for step, value in enumerate(values)])
+    api.settle()
+    page = look(api, "runs/run")
+    page.wait_for_selector("#status.live")
+    plot = page.locator('[data-metric="own/value"] .plot')
+    page.wait_for_selector('[data-metric="own/value"] .plot[data-marked="3"]')
+    assert "own/value, latest 2 at step 79. no number at step 30, 31, 50" in plot.get_attribute("aria-label")
+    page.wait_for_selector('[data-metric="own/other"] .plot[data-marked="0"]')
+    assert "no number" not in page.locator('[data-metric="own/other"] .plot').get_attribute("aria-label")
+    page.goto(f"{page.url}?from=20&to=40")
+    page.reload()
+    page.wait_for_selector('[data-metric="own/value"] .plot[data-marked="2"]')
+    marked, beside = plot.evaluate(MARK_PIXELS, [[31, 35], 20, 40])  # at 30 is the alert's line too
+    assert marked > 5 * (1 + beside)
 
 
 def test_nan_is_a_gap_and_zoom_and_scale_are_in_the_link(look: Any, api: Any) -> None:
@@ -244,6 +288,11 @@ def test_chinese_dark_and_a_phone(look: Any, page: Any, api: Any) -> None:
 def test_the_rule_catalogue(look: Any, api: Any) -> None:
     page = look(api, "rules/kl_collapse")
     page.wait_for_selector('[data-rule="kl_collapse"][open] ol li')
+    signs = page.locator('[data-rule="kl_collapse"] .tests li').all_inner_texts()
+    assert len(signs) == 2
+    assert signs[0].startswith(
+        "The value lies above or below the baseline's median by at least 6 robust standard deviations"
+    )
     total = page.locator("[data-rule]").count()
     assert total == len(api.get("/v1/rules").json["rules"])
     page.locator("[name=q]").fill("entropy coll")

@@ -31,9 +31,9 @@ def collapsed(make_api: Any, tmp_path: Path) -> Any:
     return api
 
 
-def opened(page: Any, api: Any) -> None:
+def opened(page: Any, api: Any, query: str = "") -> None:
     (incident,) = api.get("/v1/incidents").json["incidents"]
-    page.goto(f"{api.address}/dashboard/#/runs/run/incidents/{incident['id']}")
+    page.goto(f"{api.address}/dashboard/#/runs/run/incidents/{incident['id']}{query}")
 
 
 def test_what_the_model_wrote_stays_text(page: Any, collapsed: Any) -> None:
@@ -91,3 +91,33 @@ def test_where_there_is_nothing(page: Any, make_api: Any, tmp_path: Path) -> Non
     opened(page, api)
     page.wait_for_selector('.samples:has-text("No rollouts are kept")')
     assert page.locator(".sample").count() == 0
+
+
+def test_a_link_from_a_message_shows_the_samples_at_once(page: Any, collapsed: Any) -> None:
+    page.set_viewport_size({"width": 800, "height": 300})
+    opened(page, collapsed)
+    page.wait_for_selector("#status.live")
+    page.wait_for_selector('[data-extreme="reward asc"] .onset .sample')
+    there = "document.querySelector('.samples').getBoundingClientRect().top < innerHeight"
+    assert not page.evaluate(there)
+    page.goto("about:blank")
+    opened(page, collapsed, "?show=samples")
+    page.wait_for_selector('[data-extreme="reward asc"] .onset .sample')
+    assert page.evaluate(there)
+
+
+def test_after_a_resume_it_says_of_which_attempt(page: Any, make_api: Any, tmp_path: Path) -> None:
+    api = make_api(rollout_dir=tmp_path / "rollouts")
+    for step in (48, 51):
+        assert post(api, rows(8), step=step, time=1.7e9 + step, measure="false").status == 202
+    for begin, steps, onset in ((1.7e9, range(60), 50), (1.8e9, range(49, 80), 55)):
+        values = [(step, begin / 2e9 if step < onset else 0.0) for step in steps]
+        api.post([{"step": step, "metrics": {"critic/score/mean": one}, "time": begin + step} for step, one in values])
+    api.settle()
+    (newest,) = (one for one in api.get("/v1/incidents").json["incidents"] if one["attempt"] == 1)
+    page.goto(f"{api.address}/dashboard/#/runs/run/incidents/{newest['id']}")
+    page.wait_for_selector('.samples:has-text("No rollouts are kept of the steps from the onset on.")')
+    assert post(api, rows(8), step=56, time=1.8e9 + 56, measure="false").status == 202
+    page.reload()
+    page.wait_for_selector('[data-extreme="reward asc"] .onset h5:has-text("At the onset: step 56 · attempt 1")')
+    assert page.inner_text('[data-extreme="reward asc"] .healthy h5') == "Last healthy step: 48 · attempt 0"

@@ -91,6 +91,33 @@ def test_dragging_zooms_and_the_button_shows_all_again(page: Any, long: Any) -> 
     assert "from" not in page.url
 
 
+def test_dragging_with_shift_moves_the_steps_that_are_shown(page: Any, long: Any) -> None:
+    opened(page, long, "?from=1000&to=2000")
+    wait_for_finer(page)
+    over = page.locator(f"{CHART} .u-over")
+    over.scroll_into_view_if_needed()
+    box = over.bounding_box()
+    middle = box["y"] + box["height"] / 2
+
+    def drag(begin: float, end: float) -> list[int]:
+        page.keyboard.down("Shift")
+        page.mouse.move(box["x"] + box["width"] * begin, middle)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * end, middle, steps=5)
+        page.mouse.up()
+        page.keyboard.up("Shift")
+        return [int(step) for step in page.inner_text(".range").split(" – ")]
+
+    first, last = drag(0.2, 0.7)  # what was at a fifth comes to lie at seven tenths
+    assert last - first == 1000
+    assert first == pytest.approx(500, abs=5)
+    assert f"from={first}&to={last}" in page.url
+    wait_for_finer(page)
+    assert drag(0.1, 1.6) == [0, 1000]  # the beginning is as far as it goes, and over the edge it is still held
+    page.get_by_role("button", name="Later").click()
+    assert page.inner_text(".range") == "500 – 1500"
+
+
 def test_a_shared_link_is_as_fine_and_stays_so_while_steps_come_in(page: Any, long: Any) -> None:
     opened(page, long, "?from=1480&to=1520")
     wait_for_finer(page)

@@ -8,17 +8,21 @@ import json
 import math
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 import pytest
-from tests.service.stores import ACKNOWLEDGEMENT, INCIDENT, OpenStore, add, change, events, positions, record
+from tests.service.stores import ACKNOWLEDGEMENT, INCIDENT, OpenStore, add, change, events, positions, record, summary
 
+from tocsin_detectors.algorithms import Bound
 from tocsin_detectors.entries import RunConfig, StepVector
+from tocsin_detectors.rules import Condition, Guarded, shipped_rules
+from tocsin_detectors.runbooks.wording import signs_of
 from tocsin_service.dashboard import files
 from tocsin_service.dashboard.changes import Changes
-from tocsin_service.dashboard.history import read_curves
+from tocsin_service.dashboard.history import History, read_behind
 from tocsin_service.dashboard.overview import POINTS, Overview
 from tocsin_service.presentation import PLAIN
 from tocsin_service.store import Record
@@ -105,22 +109,41 @@ class TestCharts:
         first = [Record(StepVector(step, {"loss": step / 10}, 100.0 + step)) for step in range(8)]
         second = [Record(StepVector(step, {"loss": step / 20}, 200.0 + step)) for step in range(4, 7)]
         add(store, *first, Record(RunConfig(framework="trl")), *second)
-        curves = read_curves(store, "r", "trl", 1)
-        ((source, _, parts),) = curves.columns.values()
-        assert source == "loss"
-        assert [(part.attempt, list(part.steps)) for part in parts] == [(0, list(range(8))), (1, [4, 5, 6])]
-        assert (curves.attempt, curves.complete, curves.position) == (1, True, positions(store)[-1])
+        with History(store).curves(summary(store)) as curves:
+            ((source, _, parts),) = curves.columns.values()
+            assert source == "loss"
+            assert [(part.attempt, list(part.steps)) for part in parts] == [(0, list(range(8))), (1, [4, 5, 6])]
+            assert (curves.attempt, curves.complete, curves.position) == (1, True, positions(store)[-1])
+            assert [(one.attempt, one.first, one.last) for one in curves.lives] == [(0, 0, 7), (1, 4, 6)]
+            assert [(one.begun, one.ended) for one in curves.lives] == [(100.0, 107.0), (204.0, 206.0)]
 
     def test_what_came_in_behind_a_position(self, open_store: OpenStore) -> None:
         store = open_store()
         add(store, *(record(step) for step in range(5)))
-        position = read_curves(store, "r", None, 0).position
-        assert read_curves(store, "r", None, 0, behind=position).columns == {}
+        with History(store).curves(summary(store)) as curves:
+            position = curves.position
+        assert read_behind(store, "r", None, 0, position).columns == {}
         add(store, record(5))
-        newer = read_curves(store, "r", None, 0, behind=position)
+        newer = read_behind(store, "r", None, 0, position)
         ((_, _, (part,)),) = newer.columns.values()
         assert list(part.steps) == [5]
         assert newer.position > position
+
+
+class TestRules:
+    def test_what_makes_a_sign_is_said_in_words(self, shared_api: Any) -> None:
+        told = {one["name"]: one["tests"] for one in shared_api.get("/v1/rules").json["rules"]}
+        assert all(told.values())
+        assert [text for texts in told.values() for text in texts if re.search(r"\w=|\w\(|None|True|False", text)] == []
+        assert told["non_finite"][0].startswith("Any metric is NaN or infinite.")
+
+    def test_those_of_a_rule_file_too(self) -> None:
+        shipped = next(one for one in shipped_rules() if one.name == "kl_collapse")
+        guarded = Guarded(Bound(above=0.25, skip=3), (Condition.DENSE,))
+        (said,) = signs_of(replace(shipped, name="ours", tests=(guarded,)))
+        assert said.startswith("The value is above 0.25, after the first 3 values, whatever the run's own history.")
+        assert said.endswith(" Counts only while the run's profile isn't `moe`.")
+        assert signs_of(replace(shipped, name="ours", tests=())) == []
 
 
 class TestChanges:
@@ -238,6 +261,29 @@ class TestFiles:
             again = shared_api.call("GET", f"/dashboard/{name}", headers={"if-none-match": answer.headers["etag"]})
             assert (again.status, again.data) == (304, b"")
             assert again.headers["cache-control"] == "no-cache"
+            assert {one.headers["vary"] for one in (answer, packed, again)} == {"accept-encoding"}
+
+    def test_packed_and_plain_are_told_apart(self, shared_api: Any) -> None:
+        def ask(accepted: str, known: str = "") -> Any:
+            headers = {"accept-encoding": accepted, **({"if-none-match": known} if known else {})}
+            return shared_api.call("GET", "/dashboard/main.js", headers=headers)
+
+        plain, packed = ask("identity").headers["etag"], ask("gzip").headers["etag"]
+        assert plain != packed
+        for accepted, tag, encoding in (
+            ("gzip, br", packed, "gzip"),
+            ("br, GZIP;q=0.5", packed, "gzip"),
+            ("gzip;q=0", plain, None),
+            ("gzip; q=0.0, *", plain, None),
+            ("x-gzip", plain, None),
+        ):
+            answer = ask(accepted)
+            assert (answer.headers["etag"], answer.headers.get("content-encoding")) == (tag, encoding)
+        assert ask("gzip", plain).status == ask("identity", packed).status == 200  # known in the other way alone
+        for known in (packed, f"W/{packed}", f'"other", {packed}', "*"):
+            answer = ask("gzip", known)
+            assert (answer.status, answer.headers["etag"]) == (304, packed)
+        assert ask("gzip", packed.strip('"')).status == 200
 
     @pytest.mark.parametrize("path", ["nothing.js", "../files.py", "%2e%2e/files.py", "..%2ffiles.py", "vendor", "/"])
     def test_there_is_no_way_to_another_file(self, shared_api: Any, path: str) -> None:

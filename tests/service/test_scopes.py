@@ -13,6 +13,7 @@ import pytest
 from tocsin_service.access.tokens import Scope
 from tocsin_service.api.scopes import needed, written_run
 from tocsin_service.app import Service
+from tocsin_service.dashboard.files import static_files
 from tocsin_service.exposition import LIMITS
 from tocsin_service.settings import Settings
 
@@ -167,6 +168,20 @@ class TestService:
         assert locked.get("/dashboard/").status == locked.get("/dashboard/main.js").status == 200
         assert locked.get("/dashboard/../v1/runs").status in {401, 404}
         assert locked.call("POST", "/dashboard/").status == 401
+
+    def test_the_dashboards_files_are_the_same_for_everybody(self, locked: Any, shared_api: Any) -> None:
+        vector = {"step": 1, "metrics": {"reward": 1.0}}
+        assert locked.post(vector, run="a-run-of-ours", headers=bearer(TRAINER)).status == 202
+        for name, file in {"": static_files()["index.html"], **static_files()}.items():
+            for api, headers in (
+                (shared_api, {}),
+                (locked, {}),
+                (locked, bearer(ALICE)),
+                (locked, bearer("wrong-token")),
+            ):
+                answer = api.call("GET", f"/dashboard/{name}?lang=zh", headers={**headers, "cookie": "a=b"})
+                assert (answer.status, answer.data) == (200, file.plain.data)
+                assert "set-cookie" not in answer.headers
 
     def test_a_hash_is_no_token(self, locked: Any) -> None:
         for token in (ALICES_HASH, f"sha256:{ALICES_HASH}"):

@@ -10,14 +10,11 @@ from tocsin_detectors.algorithms import Test
 from tocsin_detectors.rules import Guarded, Rule, shipped_rules
 from tocsin_detectors.rules.incident import MODEL_COLLAPSE
 from tocsin_detectors.runbooks.wording import (
-    CONDITIONS,
-    NO_TESTS,
-    describe,
     exceptions,
     knows_severe,
     needs_company,
     plain_tests,
-    scale_kinds,
+    signs_of,
     urgency,
 )
 from tocsin_detectors.texts import story, translated
@@ -72,15 +69,10 @@ def _linked(text: str, own: str) -> str:
 
 def _judged(rule: Rule) -> Iterator[str]:
     yield f"**Watches** {_subject(rule)}."
-    if not rule.tests:
-        yield f"**Sign.** {NO_TESTS[rule.name]}"
-    kinds = scale_kinds(rule)
-    severe = rule.critical_if_severe or rule.signs > 2  # what is severe needs one sign less, if that leaves two
-    for number, entry in enumerate(rule.tests, 1):
-        test, conditions = (entry.test, entry.conditions) if isinstance(entry, Guarded) else (entry, ())
-        when = f" Counts only while {' and '.join(CONDITIONS[one] for one in conditions)}." if conditions else ""
-        label = f"Test {number}" if len(rule.tests) > 1 else "Test"
-        yield f"**{label}.** {describe(test, kinds, severe=severe)}{when}"
+    told = signs_of(rule)
+    for number, sign in enumerate(told, 1):
+        label = "Sign" if not rule.tests else f"Test {number}" if len(told) > 1 else "Test"
+        yield f"**{label}.** {sign}"
     if rule is not MODEL_COLLAPSE:
         yield f"**Alert.** {_alert(rule)}"
     yield f"**Severity.** {_severity(rule)}"

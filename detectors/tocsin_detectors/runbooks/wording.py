@@ -32,6 +32,7 @@ __all__ = [
     "needs_company",
     "plain_tests",
     "scale_kinds",
+    "signs_of",
     "urgency",
 ]
 
@@ -129,6 +130,20 @@ def describe(test: Test, kinds: tuple[str, ...], *, severe: bool = True) -> str:
             )
         case _:
             raise TypeError(f"no words for {type(test).__name__} yet: add them to {__name__}")
+
+
+def signs_of(rule: Rule) -> list[str]:
+    """What makes a sign of the rule, a text for each of its tests; of one without tests, what is looked for."""
+    if not rule.tests:
+        return [NO_TESTS[rule.name]] if rule.name in NO_TESTS else []
+    kinds = scale_kinds(rule)
+    severe = rule.critical_if_severe or rule.signs > 2  # what is severe needs one sign less, if that leaves two
+    told = []
+    for entry in rule.tests:
+        test, conditions = (entry.test, entry.conditions) if isinstance(entry, Guarded) else (entry, ())
+        when = f" Counts only while {' and '.join(CONDITIONS[one] for one in conditions)}." if conditions else ""
+        told.append(f"{describe(test, kinds, severe=severe)}{when}")
+    return told
 
 
 def _bound(test: Bound, *, severe: bool) -> str:

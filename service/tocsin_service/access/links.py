@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias
 from urllib.parse import quote, urlencode
 
+from tocsin_service.dashboard import SHELL
+
 __all__ = ["PREFIX", "Links", "Purpose"]
 
 Purpose: TypeAlias = Literal["incident", "picture"]
@@ -46,12 +48,21 @@ class Links:
         """
         day = 86400
         expires = (int(self._clock()) // day + 1) * day + VALID_SECONDS
-        path = (
-            f"{PREFIX}/{purpose}/{quote(run, safe='', errors='replace')}/{quote(incident, safe='', errors='replace')}"
-        )
+        path = f"{PREFIX}/{purpose}/{_part(run)}/{_part(incident)}"
         path += ".png" if purpose == "picture" else ""
         query = urlencode({"expires": expires, "signature": self._sign(purpose, run, incident, expires)})
         return f"{self._base}{path}?{query}"
+
+    def view(self, run: str, incident: str, *, samples: bool = False) -> str:
+        """The link to the incident in the dashboard; ``samples``: to what the model wrote, there.
+
+        It is not signed, and opens nothing: the dashboard asks for a token where the service does.
+        """
+        return f"{self.all_runs()}runs/{_part(run)}/incidents/{_part(incident)}{'?show=samples' if samples else ''}"
+
+    def all_runs(self) -> str:
+        """The link to the dashboard with all runs."""
+        return f"{self._base}{SHELL}#/"
 
     def valid(self, purpose: Purpose, run: str, incident: str, expires: int, signature: str) -> bool:
         """Whether the signature is ours for just this, and hasn't expired."""
@@ -61,3 +72,8 @@ class Links:
     def _sign(self, purpose: str, run: str, incident: str, expires: int) -> str:
         parts = "\x1f".join((purpose, run, incident, str(expires)))
         return hmac.new(self._key, parts.encode(errors="surrogatepass"), hashlib.sha256).hexdigest()[:32]
+
+
+def _part(text: str) -> str:
+    """The text as one part of a path."""
+    return quote(text, safe="", errors="replace")

@@ -15,6 +15,7 @@ from tocsin_detectors.rules import RuleSet, shipped_rules
 from tocsin_detectors.texts import Language
 from tocsin_service.api.errors import ApiError
 from tocsin_service.dashboard.changes import Changes
+from tocsin_service.dashboard.history import History
 from tocsin_service.dashboard.overview import Overview
 from tocsin_service.exposition import Exposition
 from tocsin_service.pictures import Pictures
@@ -57,7 +58,7 @@ class Context:
         closing: set when the service is about to stop: answers that would go on for ever end then.
         streams: one mark for each such answer.
         rules: those in force, as this process knows them.
-        overview, changes: what those who look on ask the store; made of it.
+        overview, changes, history: what those who look on ask the store; made of it.
     """
 
     settings: Settings
@@ -78,10 +79,12 @@ class Context:
     rules: RuleSet = field(default_factory=shipped_rules)
     overview: Overview = field(init=False)
     changes: Changes = field(init=False)
+    history: History = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "overview", Overview(self.store))
         object.__setattr__(self, "changes", Changes(self.store))
+        object.__setattr__(self, "history", History(self.store))
 
 
 def _context(request: Request) -> Context:

@@ -164,7 +164,10 @@ def _refusal(refused: Refused, lang: Language) -> Response:
 
 def _page(linked: Linked, lang: Language, *, done: str = "", problems: tuple[str, ...] = ()) -> str:
     context, run = linked.context, linked.run
-    attention = Attention(context, Presentation(lang, context.settings.runbook_base), run)
+    settings = context.settings
+    links = Links.of(settings.public_url, settings.link_secret, context.clock)
+    presented = Presentation(lang, settings.runbook_base, links, rollouts=settings.rollout_dir)
+    attention = Attention(context, presented, run)
     (incident,) = attention.incidents([linked.incident])
     shown = incident_page.Shown(
         incident,
@@ -176,6 +179,8 @@ def _page(linked: Linked, lang: Language, *, done: str = "", problems: tuple[str
         attention.silence(linked.incident),
         done,
         problems,
+        presented.view(linked.incident),
+        presented.samples(linked.incident, linked.alerts),
     )
     return incident_page.page(shown, Words(lang))
 

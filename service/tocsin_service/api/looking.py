@@ -12,7 +12,7 @@ from fastapi.sse import EventSourceResponse
 from pydantic import AfterValidator
 from starlette.responses import Response
 
-from tocsin_service.api.context import RUN_PATTERN, Context, Given, RunId, Shown, check_run, known_run
+from tocsin_service.api.context import RUN_PATTERN, Given, RunId, Shown, check_run, known_run
 from tocsin_service.api.errors import ApiError, StrictJson
 from tocsin_service.api.models import ChangeModel, ChartList, Overview, as_json, errors
 from tocsin_service.api.runs import MetricName
@@ -20,9 +20,9 @@ from tocsin_service.api.vectors import LARGEST_INTEGER
 from tocsin_service.dashboard.changes import POLL_SECONDS
 from tocsin_service.dashboard.charts import FAMILIES, Window, charts_to_json
 from tocsin_service.dashboard.downsample import FEWEST
-from tocsin_service.dashboard.history import read_curves
+from tocsin_service.dashboard.history import Curves, read_behind
 from tocsin_service.presentation import Presentation
-from tocsin_service.store import RunSummary, StoreUnavailable
+from tocsin_service.store import StoreUnavailable
 
 __all__ = ["router"]
 
@@ -67,23 +67,23 @@ async def show_charts(
     ] = None,
 ) -> Response:
     """Every metric under its canonical name, by family and attempt; extremes and NaN outlast the thinning out."""
-    window = Window(points, first, last, family)
+    window = Window(points, first, last, family, frozenset(metric or ()))
 
     def read() -> dict[str, Any]:
         summary = known_run(context, run)
-        return _charts(context, summary, shown, window, metric or [], behind)
+        if behind is None:
+            with context.history.curves(summary) as curves:
+                return _charts(run, curves, window, shown)
+        framework, attempt = summary.config.framework, summary.attempt or 0
+        return _charts(run, read_behind(context.store, run, framework, attempt, behind), window, shown)
 
     async with context.large_looks:
         return await asyncio.to_thread(lambda: StrictJson(read()))
 
 
-def _charts(
-    context: Context, summary: RunSummary, shown: Presentation, window: Window, only: list[str], behind: int | None
-) -> dict[str, Any]:
-    framework, attempt = summary.config.framework, summary.attempt or 0
-    curves = read_curves(context.store, summary.run, framework, attempt, only, behind)
+def _charts(run: str, curves: Curves, window: Window, shown: Presentation) -> dict[str, Any]:
     return {
-        "run": summary.run,
+        "run": run,
         "attempt": curves.attempt,
         "position": curves.position,
         "complete": curves.complete,

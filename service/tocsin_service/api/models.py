@@ -218,7 +218,7 @@ class RuleModel(BaseModel):
     title: str
     severity: Annotated[SeverityName, Field(description="Of an alert when it begins to fire.")]
     metrics: Annotated[list[str], Field(description="Canonical names; a {placeholder} matches any text.")]
-    tests: Annotated[list[str], Field(description="Any of them makes a sign.")]
+    tests: Annotated[list[str], Field(description="In English; any of them makes a sign.")]
     signs: Annotated[int, Field(description="So many signs among so many values make an alert.")]
     among: int
     recovery: Annotated[int, Field(description="Clear values in a row that resolve it.")]

@@ -67,6 +67,10 @@ class SummaryModel(BaseModel):
     truncated_ratio: Number | None
 
 
+class SampledModel(SummaryModel):
+    attempt: Annotated[int, Field(description="Of the run, counted from 0, as alerts have it.")]
+
+
 class PromptModel(BaseModel):
     prompt: str
     before_rows: int
@@ -95,6 +99,9 @@ class EvidenceModel(BaseModel):
 class SamplesModel(BaseModel):
     run: str
     alert: str
-    onset: Annotated[SummaryModel | None, Field(description="The first kept step from the onset on.")]
-    healthy: Annotated[SummaryModel | None, Field(description="The last kept step before the onset.")]
+    attempt: Annotated[int, Field(description="The alert's.")]
+    onset: Annotated[SampledModel | None, Field(description="The first kept step from the onset on.")]
+    healthy: Annotated[
+        SampledModel | None, Field(description="The last kept step before it, of those that led there over resumes.")
+    ]
     evidence: list[EvidenceModel]

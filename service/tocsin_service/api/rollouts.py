@@ -22,6 +22,7 @@ from tocsin_service.api.rollout_models import DiffModel, KeptModel, RowList, Ste
 from tocsin_service.api.rollout_query import PostQuery, RowsQuery, StepNumber, TextLength, bounded, refuse_unknown
 from tocsin_service.api.tensor_body import Incoming
 from tocsin_service.receiving import vectors
+from tocsin_service.rollouts.attempts import Within
 from tocsin_service.rollouts.errors import RolloutsRefused, RolloutsUnavailable
 from tocsin_service.rollouts.log import RolloutLog
 from tocsin_service.store import StoreUnavailable, TooManyRuns
@@ -166,9 +167,9 @@ async def compare(
     return await rendered(found)
 
 
-def summarised(log: Queries, run: str, step: int | None) -> dict[str, Any] | None:
-    """A step at a glance; None if nothing of it is kept."""
-    summary = None if step is None else log.summary(run, step)
+def summarised(log: Queries, run: str, step: int | None, within: Within | None = None) -> dict[str, Any] | None:
+    """A step at a glance, of one attempt or of all; None if nothing of it is kept."""
+    summary = None if step is None else log.summary(run, step, within)
     return None if summary is None else {"step": step, **summary}
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from tocsin_detectors.rules import Guarded, Rule
+from tocsin_detectors.rules import Rule
+from tocsin_detectors.runbooks.wording import signs_of
 from tocsin_detectors.texts import families, translated
 from tocsin_service.api.context import Given, Shown
 from tocsin_service.api.errors import StrictJson
@@ -35,7 +36,7 @@ def rule_to_json(rule: Rule, shown: Presentation) -> dict[str, Any]:
         "title": told.title,
         "severity": str(rule.severity),
         "metrics": list(rule.metrics),
-        "tests": [_test(entry) for entry in rule.tests],
+        "tests": signs_of(rule),
         "signs": rule.signs,
         "among": rule.among,
         "recovery": rule.recovery,
@@ -44,9 +45,3 @@ def rule_to_json(rule: Rule, shown: Presentation) -> dict[str, Any]:
         "source": rule.source,
         "runbook": shown.runbook(rule.name),
     }
-
-
-def _test(entry: Any) -> str:
-    if isinstance(entry, Guarded):
-        return f"{entry.test} while {', '.join(entry.conditions)}"
-    return str(entry)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tocsin_service.access.links import PREFIX
 from tocsin_service.access.tokens import Scope
+from tocsin_service.dashboard import SHELL
 
-__all__ = ["SHELL", "is_linked", "is_shell", "needed", "written_run"]
+__all__ = ["is_linked", "is_shell", "needed", "written_run"]
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})  # for probes, which have no token
 LINKED = f"{PREFIX}/"
-SHELL = "/dashboard/"  # the dashboard's page and files: what they show they ask the API for, with a token
 LINKED_METHODS = frozenset({"GET", "HEAD", "POST"})
 RUN_LENGTH = 128  # a longer id is none, and is refused without being remembered
 

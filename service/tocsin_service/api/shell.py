@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from tocsin_service.api.errors import ApiError
-from tocsin_service.api.scopes import SHELL
-from tocsin_service.dashboard.files import POLICY, StaticFile, static_files
+from tocsin_service.dashboard import SHELL
+from tocsin_service.dashboard.files import POLICY, static_files
 
 __all__ = ["router"]
 
@@ -29,18 +29,30 @@ def show_file(path: str, request: Request) -> Response:
     found = static_files().get(path or INDEX)
     if found is None:
         raise ApiError(404, "there is nothing at this path", "unknown")
+    packs = found.packed is not None and _takes_gzip(request.headers.get("accept-encoding", ""))
+    sent = found.packed if packs and found.packed is not None else found.plain
     headers = {
-        "etag": found.tag,
+        "etag": sent.tag,
         "cache-control": "no-cache",  # the browser keeps it, and asks whether it is still the same
         "vary": "accept-encoding",
         "content-security-policy": POLICY,
     }
-    if found.tag in request.headers.get("if-none-match", ""):
+    if _knows(request.headers.get("if-none-match", ""), sent.tag):
         return Response(None, 304, headers)
-    return _whole(found, headers, packs="gzip" in request.headers.get("accept-encoding", ""))
+    if packs:
+        headers["content-encoding"] = "gzip"
+    return Response(sent.data, 200, headers, found.media_type)
 
 
-def _whole(found: StaticFile, headers: dict[str, str], *, packs: bool) -> Response:
-    if packs and found.packed is not None:
-        return Response(found.packed, 200, {**headers, "content-encoding": "gzip"}, found.media_type)
-    return Response(found.data, 200, headers, found.media_type)
+def _takes_gzip(accepted: str) -> bool:
+    """Whether the header Accept-Encoding allows gzip; one that gives it the weight 0 forbids it."""
+    for part in accepted.lower().split(","):
+        name, _, weight = part.replace(" ", "").partition(";q=")
+        if name == "gzip":
+            return weight.strip("0.") != "" or not weight
+    return False
+
+
+def _knows(header: str, tag: str) -> bool:
+    """Whether the header If-None-Match names the tag; by the weak comparison, as it says."""
+    return header.strip() == "*" or tag in (one.strip().removeprefix("W/") for one in header.split(","))

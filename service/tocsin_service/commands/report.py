@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tocsin_detectors.rules import Rule
+from tocsin_detectors.runbooks.wording import signs_of
 from tocsin_detectors.texts import Language, translated
 from tocsin_service.pictures.curves import Curve
 from tocsin_service.pictures.sparklines import sparkline
@@ -109,7 +110,7 @@ def rule_lines(rule: Rule, lang: Language = "en") -> Iterator[str]:
         ("Family", rule.family),
         ("Metrics", ", ".join(rule.metrics)),
         ("Fires", say("{signs} signs among {among} values; over after {recovery} clear values", **counts)),
-        *(("Test", test) for test in rule.tests),
+        *(("Test", test) for test in signs_of(rule)),
         ("Source", rule.source),
         ("Runbook", shown.runbook(rule.name)),
     ]

@@ -53,14 +53,19 @@ def _samples(arguments: argparse.Namespace) -> int:
 
 def alert_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """The samples of an alert: each kind of extreme at the onset, and below it before the onset."""
+
+    def step_of(summary: Mapping[str, Any]) -> str:
+        return f"step {summary['step']}" + (f" of attempt {summary['attempt']}" if found["attempt"] else "")
+
     for name, words in (("healthy", "the last step before"), ("onset", "the onset")):
-        yield _summary(words, found[name])
+        side = found[name]
+        yield f"{words}: nothing is kept" if side is None else f"{words}: {step_of(side)}: {_summary(side)}"
     for kind in found["evidence"]:
         yield ""
         yield f"== {printable(kind['kind'])}"
         for name in ("onset", "healthy"):
             if found[name] is not None:
-                yield f"-- step {found[name]['step']} ({name})"
+                yield f"-- {step_of(found[name])} ({name})"
                 yield from step_lines(kind[name])
 
 
@@ -81,16 +86,14 @@ def step_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
                 yield from _wrapped(label, row[name])
 
 
-def _summary(words: str, summary: Mapping[str, Any] | None) -> str:
-    if summary is None:
-        return f"{words}: nothing is kept"
+def _summary(summary: Mapping[str, Any]) -> str:
     parts = [
         f"{summary['rows']} rows",
         f"reward {_number(summary['reward_mean'])}",
         f"{_number(summary['chars_mean'])} characters",
         f"repetition {_number(summary['repetition_mean'])}",
     ]
-    return f"{words}: step {summary['step']}: {', '.join(parts)}"
+    return ", ".join(parts)
 
 
 def _number(value: object) -> str:

@@ -13,7 +13,8 @@ from tocsin_detectors.catalogue import Resolved, metrics
 from tocsin_detectors.entries import number_to_json
 from tocsin_detectors.texts import Language, families
 from tocsin_service.dashboard.downsample import thin
-from tocsin_service.dashboard.history import Curves, Part
+from tocsin_service.dashboard.history import Curves
+from tocsin_service.dashboard.reading import Part
 from tocsin_service.words import Words
 
 __all__ = ["FAMILIES", "Window", "charts_to_json"]
@@ -47,12 +48,18 @@ class Window:
         points: most points of a metric in an attempt.
         first, last: the steps shown, both included; None: from the beginning, to the end.
         family: this one alone; None: all.
+        metrics: these alone, by canonical name; empty: all.
     """
 
     points: int
     first: int | None = None
     last: int | None = None
     family: str | None = None
+    metrics: frozenset[str] = frozenset()
+
+    def has(self, metric: str, family: str) -> bool:
+        """Whether the metric is shown."""
+        return self.family in {None, family} and (not self.metrics or metric in self.metrics)
 
 
 def charts_to_json(curves: Curves, window: Window, lang: Language) -> list[dict[str, Any]]:
@@ -61,7 +68,7 @@ def charts_to_json(curves: Curves, window: Window, lang: Language) -> list[dict[
     found: dict[str, list[dict[str, Any]]] = {}
     for name, (source, resolved, parts) in sorted(curves.columns.items(), key=_rank):
         family = OTHER if resolved.metric is None else resolved.metric.family
-        shown = [] if window.family not in {None, family} else list(_parts(parts, window))
+        shown = list(_parts(parts, window, curves.earlier)) if window.has(name, family) else []
         if shown:
             found.setdefault(family, []).append({**_described(name, source, resolved), "parts": shown})
     return [{"family": one, "title": names.get(one, one), "metrics": found[one]} for one in _ordered(found)]
@@ -84,7 +91,7 @@ def _described(name: str, source: str, resolved: Resolved) -> dict[str, Any]:
     return {"metric": name, "source": source, "unit": unit, "healthy": healthy}
 
 
-def _parts(parts: Iterable[Part], window: Window) -> Iterable[dict[str, Any]]:
+def _parts(parts: Iterable[Part], window: Window, earlier: int) -> Iterable[dict[str, Any]]:
     for part in parts:
         steps, values = part.arrays()
         begin = 0 if window.first is None else int(np.searchsorted(steps, window.first))
@@ -92,7 +99,7 @@ def _parts(parts: Iterable[Part], window: Window) -> Iterable[dict[str, Any]]:
         if begin < end:
             kept = thin(values[begin:end], window.points) + begin
             numbers = [number_to_json(value) for value in values[kept].tolist()]
-            yield {"attempt": part.attempt, "steps": steps[kept].tolist(), "values": numbers}
+            yield {"attempt": part.attempt + earlier, "steps": steps[kept].tolist(), "values": numbers}
 
 
 def _ordered(found: Collection[str]) -> list[str]:

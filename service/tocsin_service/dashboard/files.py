@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["POLICY", "StaticFile", "static_files"]
+__all__ = ["POLICY", "Representation", "StaticFile", "static_files"]
 
 FOLDER = Path(__file__).with_name("static")
 TYPES: Mapping[str, str] = {
@@ -27,18 +27,29 @@ SMALL = 512  # bytes that packing makes no smaller
 
 
 @dataclass(frozen=True, slots=True)
+class Representation:
+    """One way in which a file is sent.
+
+    Attributes:
+        tag: the header ETag: changes whenever the bytes do, and is another one for the same file sent in another way
+            (RFC 9110, section 8.8.3.3).
+    """
+
+    data: bytes
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
 class StaticFile:
     """One file.
 
     Attributes:
-        data: its bytes.
-        packed: the same by gzip; None if that gains nothing.
-        tag: changes whenever the bytes do; goes into the header ETag.
+        plain: as it is.
+        packed: by gzip; None if that gains nothing.
     """
 
-    data: bytes
-    packed: bytes | None
-    tag: str
+    plain: Representation
+    packed: Representation | None
     media_type: str
 
 
@@ -54,6 +65,6 @@ def static_files() -> Mapping[str, StaticFile]:
 
 def _read(path: Path) -> StaticFile:
     data = path.read_bytes()
-    packed = gzip.compress(data, mtime=0) if len(data) > SMALL else None
-    tag = f'"{hashlib.blake2b(data, digest_size=8).hexdigest()}"'
-    return StaticFile(data, packed, tag, TYPES[path.suffix])
+    digest = hashlib.blake2b(data, digest_size=8).hexdigest()
+    packed = Representation(gzip.compress(data, mtime=0), f'"{digest}-gzip"') if len(data) > SMALL else None
+    return StaticFile(Representation(data, f'"{digest}"'), packed, TYPES[path.suffix])

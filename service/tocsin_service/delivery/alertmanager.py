@@ -15,6 +15,7 @@ from tocsin_detectors.alerts import Alert, Incident, Severity, State
 from tocsin_detectors.texts import translate
 from tocsin_service.acknowledgements import Acknowledgement
 from tocsin_service.delivery import Failed, News, Result, Retry, Sent
+from tocsin_service.delivery.digest import web_address
 from tocsin_service.delivery.ledger import RESEND_SECONDS, Ledger, Message
 from tocsin_service.delivery.posting import ATTEMPT_SECONDS, TIMEOUT_SECONDS, Poster
 from tocsin_service.firing import Firing, Labels, Subject, alertname, label
@@ -178,6 +179,8 @@ def render(
     said["last_good_step"] = Words(shown.lang)("none: wrong from the start") if good is None else str(good)
     if acknowledged is not None:
         said["acknowledged_by"] = ": ".join(filter(None, (acknowledged.author, acknowledged.comment)))
+    pages = {"dashboard": shown.view(incident), "samples": shown.samples(incident, alerts)}
+    said |= {name: web_address(page, TEXT_LIMIT) or "" for name, page in pages.items()}
     annotations = {name: _cut(text, TEXT_LIMIT) for name, text in said.items() if text}
     link = shown.link("incident", incident)
     return {"labels": labels, "annotations": annotations, **({} if link is None else {"generatorURL": link})}

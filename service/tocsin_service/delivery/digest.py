@@ -105,7 +105,10 @@ def summary(news: Sequence[News], shown: Presentation, markup: Markup) -> Digest
     lines = [_run_line(of_run, shown, say, markup) for of_run in list(runs.values())[:RUNS_SHOWN]]
     if len(runs) > RUNS_SHOWN:
         lines.append(say("… and {count} more", count=len(runs) - RUNS_SHOWN))
-    everything = f"{markup.label(say('All of them'))} {markup.name(ALL_INCIDENTS)}"
+    places = [markup.name(ALL_INCIDENTS)]
+    if shown.links is not None:
+        places.insert(0, markup.name(say("the dashboard"), NAME_LIMIT, shown.links.all_runs()))
+    everything = f"{markup.label(say('All of them'))} {say(', ').join(places)}"
     title = say("{count} incidents of {runs} runs", count=len(news), runs=len(runs))
     icon = "✅" if all(one.reason is Reason.RESOLVED for one in news) else "🔔"
     sections = (Section(None, tuple(facts)), Section(say("Runs"), tuple(lines)), Section(None, (everything,)))
@@ -186,6 +189,18 @@ def _facts(news: News, shown: Presentation, markup: Markup, *, brief: bool) -> I
         address = web_address(page)
         shown_page = markup.name(page) if address is None else markup.name(incident.rule, NAME_LIMIT, address)
         yield f"{markup.label(say('Runbook'))} {shown_page}"
+    if not brief:
+        yield from _views(news, shown, markup)
+
+
+def _views(news: News, shown: Presentation, markup: Markup) -> Iterable[str]:
+    """Where to look closer: the dashboard, and there what the model wrote, if that is kept and says something."""
+    say = Words(shown.lang)
+    if (page := web_address(shown.view(news.incident))) is not None:
+        yield f"{markup.label(say('Dashboard'))} {markup.name(say('curves and evidence'), NAME_LIMIT, page)}"
+    if (page := web_address(shown.samples(news.incident, news.alerts))) is not None:
+        name = markup.name(say("samples at the onset and before it"), NAME_LIMIT, page)
+        yield f"{markup.label(say('What the model wrote'))} {name}"
 
 
 def _acknowledged(news: News, say: Words, markup: Markup) -> str:

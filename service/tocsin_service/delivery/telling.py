@@ -116,7 +116,8 @@ def _secret(settings: Settings, kind: str, name: str, text: str) -> Secret:
 
 def _presentation(settings: Settings, clock: Callable[[], float]) -> Presentation:
     links = Links.of(settings.public_url, settings.link_secret, clock)
-    return Presentation(settings.lang, settings.runbook_base, links, settings.pictures and pictures.installed())
+    drawn = settings.pictures and pictures.installed()
+    return Presentation(settings.lang, settings.runbook_base, links, drawn, settings.rollout_dir)
 
 
 def _audible(plan: Plan, described: Described, clock: Callable[[], float], firing: Firing) -> bool:

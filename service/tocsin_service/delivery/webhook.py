@@ -87,6 +87,8 @@ def render(news: News, shown: Presentation = PLAIN) -> dict[str, Any]:
         "run": news.incident.run,
         "labels": dict(news.config.labels or {}),
         "link": news.config.link,
+        "dashboard": shown.view(news.incident),
+        "samples": shown.samples(news.incident, news.alerts),
         "acknowledged": None if news.acknowledged is None else asdict(news.acknowledged),
         "incident": shown.incident(news.incident),
         "alerts": [shown.alert(alert) for alert in news.alerts],

@@ -37,6 +37,9 @@ class Shown:
         silence: what keeps the incident silent now.
         done: what was just done: "acknowledge", "silence" or "rebaseline".
         problems: why what was sent was not done.
+        view: link to the incident in the dashboard.
+        samples: link to what the model wrote there. The page itself shows none of it: whoever has a link may see the
+            incident, and rollouts only with a token.
     """
 
     incident: Mapping[str, Any]
@@ -48,6 +51,8 @@ class Shown:
     silence: Silence | None = None
     done: str | None = None
     problems: Sequence[str] = ()
+    view: str | None = None
+    samples: str | None = None
 
 
 def page(shown: Shown, say: Words) -> str:
@@ -86,9 +91,21 @@ def _facts(shown: Shown, say: Words) -> Iterator[str]:
     links = " ".join(f'<a href="#{act}">{text(say(_NAMES[act]))}</a>' for act in _acts(shown))
     yield f"<nav>{links}</nav>"
     yield from explanation(incident, say)
+    yield from _elsewhere(shown, say)
     for alert in shown.alerts:
         yield from figure(alert, shown.curves.get(alert["id"]), say)
     yield "</section>"
+
+
+def _elsewhere(shown: Shown, say: Words) -> Iterator[str]:
+    """What is to be seen in the dashboard, which asks for a token."""
+    links = {
+        say("Dashboard"): (shown.view, say("curves and evidence")),
+        say("What the model wrote"): (shown.samples, say("samples at the onset and before it")),
+    }
+    for label, (address, name) in links.items():
+        if address is not None:
+            yield f'<p class="facts">{text(label + say(": "))}{link(address, name)}</p>'
 
 
 def _acts(shown: Shown) -> Iterator[str]:

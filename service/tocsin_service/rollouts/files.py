@@ -17,7 +17,6 @@ import itertools
 import json
 import logging
 import os
-import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,13 +27,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tocsin_service.rollouts.places import NAME, folder_of
+
 __all__ = ["KEY", "Folder", "Stored", "digest", "key_of", "parts_of", "scan_all", "sweep", "with_parts"]
 
 logger = logging.getLogger(__name__)
 
 KEY = 32  # hex digits
 PARTS = b"tocsin.parts"
-_NAME = re.compile(r"(\d{16})-(\d{16})-([0-9a-f]{32})\.parquet")
 _FORGOTTEN_SECONDS = 3600.0  # a file that is still being written after an hour is nobody's
 _LOOKS = 50  # at a folder that keeps changing
 _numbers = itertools.count()
@@ -77,7 +77,7 @@ class Folder:
 
     def __init__(self, root: Path, run: str) -> None:
         self._run = run
-        self.path = root / hashlib.blake2b(run.encode(), digest_size=16).hexdigest()
+        self.path = folder_of(root, run)
 
     def files(self) -> list[Stored]:
         """What is there, by step. What a merged file holds too is left out."""
@@ -187,7 +187,7 @@ def with_parts(keys: Sequence[str]) -> dict[bytes, bytes]:
 def _scan(folder: Path) -> Iterator[Stored]:
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
-            found = _NAME.fullmatch(entry.name)
+            found = NAME.fullmatch(entry.name)
             if found is None:
                 continue
             with suppress(FileNotFoundError):  # merged or removed just now

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import duckdb
 
+from tocsin_service.rollouts.attempts import Within
 from tocsin_service.rollouts.errors import RolloutsUnavailable
 from tocsin_service.rollouts.files import Folder, Stored
 from tocsin_service.rollouts.schema import KEPT
@@ -50,6 +51,7 @@ class Choice:
     Attributes:
         first: least step, ``last``: greatest; equal for one step. None: no bound.
         attempt: only rows of this attempt of the trainer, and those that name none.
+        within: only rows of an attempt of the run, whether they name it or not.
         sort: column to sort by; "row": as they were sent.
         descending: the greatest first. Rows without a value come last; NaN counts as the greatest number.
         text: most characters of each text in the answer.
@@ -58,6 +60,7 @@ class Choice:
     first: int | None = None
     last: int | None = None
     attempt: int | None = None
+    within: Within | None = None
     group: str | None = None
     domain: str | None = None
     finish_reason: str | None = None
@@ -93,18 +96,19 @@ class Queries:
         text = f"SELECT step, count(*) AS rows FROM {_FROM} {where} GROUP BY step ORDER BY step DESC LIMIT ?"
         return self._ask(run, first, last, lambda paths: self._fetch(text, [paths, *values, limit]))
 
-    def nearest(self, run: str, step: int, attempt: int | None, *, before: bool) -> int | None:
+    def nearest(self, run: str, step: int, within: Within | None = None, *, before: bool) -> int | None:
         """The kept step closest to ``step``: the last one before it, or the first one from it on."""
         first, last = (None, step - 1) if before else (step, None)
-        where, values = _where(Choice(first, last, attempt))
+        where, values = _where(Choice(first, last, within=within))
         text = f"SELECT {'max' if before else 'min'}(step) AS step FROM {_FROM} {where}"
         found = self._ask(run, first, last, lambda paths: self._fetch(text, [paths, *values]))
         return found[0]["step"] if found else None
 
-    def summary(self, run: str, step: int) -> Row | None:
+    def summary(self, run: str, step: int, within: Within | None = None) -> Row | None:
         """Counts, means and shares of one step's kept rows; None if none is kept."""
-        text = f"SELECT {_SUMMARY} FROM {_FROM} WHERE step = ?"
-        found = self._ask(run, step, step, lambda paths: self._fetch(text, [paths, step]))
+        where, values = _where(Choice(step, step, within=within))
+        text = f"SELECT {_SUMMARY} FROM {_FROM} {where}"
+        found = self._ask(run, step, step, lambda paths: self._fetch(text, [paths, *values]))
         return found[0] if found and found[0]["rows"] else None
 
     def shared_prompts(self, run: str, before: int, after: int, limit: int, text: int) -> list[Row]:
@@ -235,4 +239,8 @@ def _where(choice: Choice) -> tuple[str, list[Any]]:
         "reward <= ?": choice.most_reward,
     }
     given = {text: value for text, value in conditions.items() if value is not None}
-    return ("WHERE " + " AND ".join(given) if given else ""), list(given.values())
+    texts, values = list(given), list(given.values())
+    if choice.within is not None:
+        text, more = choice.within.condition()
+        texts, values = [*texts, text], [*values, *more]
+    return ("WHERE " + " AND ".join(texts) if texts else ""), values

@@ -8,7 +8,7 @@ import { say } from "./words.js";
 
 const HEIGHT = 190;
 const STRIDE = 10; // points that an arrow key jumps with shift
-const ZOOM = 0.25;
+const MARKS_TOLD = 10; // steps without a number that a chart's description names
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -56,6 +56,7 @@ export class Chart {
     this.shown = this.finer === null ? this.metric.parts : refined(this.metric.parts, this.finer);
     this.columns = columns(this.shown);
     this.place.dataset.points = this.columns.data[0].length;
+    this.describe();
     this.place.dataset.finer = this.finer === null ? "" : `${this.finer.first} – ${this.finer.last}`;
   }
 
@@ -108,12 +109,20 @@ export class Chart {
 
   label() {
     const part = this.metric.parts.at(-1);
-    const [step, value] = [part?.steps.at(-1), part?.values.at(-1)];
-    const text = say("chart_label", { metric: this.metric.metric, value: number(value), step });
-    this.place.setAttribute("aria-label", [text, ...this.alerts.map((one) => one.summary)].join(". "));
-    this.place.dataset.last = step ?? "";
+    this.place.dataset.last = part?.steps.at(-1) ?? "";
     this.place.dataset.alerts = this.alerts.length;
+    this.describe();
     this.told(null);
+  }
+
+  /** Puts into words what is to be seen: the latest value, what is no number, and what was said. */
+  describe() {
+    const part = this.metric.parts.at(-1);
+    const text = say("chart_label", { metric: this.metric.metric, value: number(part?.values.at(-1)), step: part?.steps.at(-1) });
+    const marks = (this.shown ?? this.metric.parts).flatMap(({ steps, values }) => steps.filter((_, place) => typeof values[place] !== "number"));
+    const named = [...new Set(marks)].slice(0, MARKS_TOLD).join(", ") + (marks.length > MARKS_TOLD ? ", …" : "");
+    const gaps = marks.length ? [say("marks_label", { steps: named })] : [];
+    this.place.setAttribute("aria-label", [text, ...gaps, ...this.alerts.map((one) => one.summary)].join(". "));
   }
 
   /** Says the values at the cursor; without one the latest. */
@@ -138,8 +147,7 @@ export class Chart {
   press(event) {
     const steps = this.columns?.data[0] ?? [];
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    const [from, to] = this.group.range ?? [steps[0], steps.at(-1)];
-    const middle = (to - from) * ZOOM;
+    const [, to] = this.group.range ?? [steps[0], steps.at(-1)];
     if (by !== undefined && steps.length) {
       const now = Math.min(this.index ?? steps.findLastIndex((step) => step <= to), steps.length - 1);
       const index = Math.max(0, Math.min(steps.length - 1, now + by * (event.shiftKey ? STRIDE : 1)));
@@ -147,8 +155,8 @@ export class Chart {
       const top = y === undefined ? 0 : this.plot.valToPos(y, "y");
       this.plot.setCursor({ left: this.plot.valToPos(steps[index], "x"), top });
       this.told(index);
-    } else if (event.key === "+") this.group.zoom([from + middle, to - middle]);
-    else if (event.key === "-") this.group.zoom([from - 2 * middle, to + 2 * middle]);
+    } else if (event.key === "+") this.group.scaled(0.5);
+    else if (event.key === "-") this.group.scaled(2);
     else if (event.key === "0") this.group.zoom(null);
     else return;
     event.preventDefault();
@@ -167,7 +175,7 @@ export class Chart {
       width: this.place.clientWidth || 400,
       height: HEIGHT,
       legend: { show: false },
-      cursor: { sync: { key: this.group.key, scales: ["x", null] }, drag: { x: true, y: false, setScale: false }, y: false },
+      cursor: { sync: { key: this.group.key, scales: ["x", null] }, drag: { x: true, y: false, setScale: false }, y: false, bind: { mousedown: (_, __, choose) => (event) => (event.shiftKey ? this.grab(event) : choose(event)) } },
       scales: { x: { time: false, range: (_, min, max) => this.group.range ?? [min, Math.max(max, min + 1)] }, y: { distr: this.isLog ? 3 : 1, range: (_, min, max) => this.levels(min, max) } },
       series: [{}, ...series],
       axes: [{ ...axis, size: 30 }, { ...axis, size: 62, values }],
@@ -201,6 +209,22 @@ export class Chart {
     if (width < 4) return;
     plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
     this.group.zoom([plot.posToVal(left, "x"), plot.posToVal(left + width, "x")]);
+  }
+
+  /** With shift a drag doesn't choose steps, it moves those that are shown. */
+  grab(event) {
+    const { range } = this.group;
+    if (event.button !== 0 || range === null) return;
+    const each = (range[1] - range[0]) / this.plot.over.clientWidth;
+    const to = (later) => this.group.moved(range, (event.clientX - later.clientX) * each);
+    const drag = (later) => this.group.show(to(later));
+    const release = (later) => {
+      removeEventListener("mousemove", drag);
+      removeEventListener("mouseup", release);
+      this.group.zoom(to(later));
+    };
+    addEventListener("mousemove", drag);
+    addEventListener("mouseup", release);
   }
 
   /** Under the curve: from each alert's onset to its end. */
@@ -238,11 +262,16 @@ export class Chart {
     ctx.fillStyle = colour("critical");
     ctx.font = `bold ${13 * devicePixelRatio}px system-ui`;
     ctx.textAlign = "center";
+    let marked = 0;
     for (const { step, value } of this.columns.marks) {
+      const x = plot.valToPos(step, "x", true);
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      marked += 1;
       const up = value === "Infinity";
       const y = up ? bbox.top + 14 * devicePixelRatio : bbox.top + bbox.height - 4 * devicePixelRatio;
-      ctx.fillText(value === "NaN" ? "×" : up ? "▲" : "▼", plot.valToPos(step, "x", true), y);
+      ctx.fillText(value === "NaN" ? "×" : up ? "▲" : "▼", x, y);
     }
+    this.place.dataset.marked = marked;
     ctx.restore();
   }
 }

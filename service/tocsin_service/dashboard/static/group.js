@@ -35,20 +35,39 @@ export class Group {
     return steps.length ? [Math.min(...steps), Math.max(...steps)] : [0, 1];
   }
 
+  /** Shows these steps, as far as there are any; null: all. */
   zoom(range) {
+    this.show(range);
+    remember({ from: this.range?.[0], to: this.range?.[1] });
+  }
+
+  /** The same while a hand still moves: the address changes when it lets go. */
+  show(range) {
     const [least, most] = this.extent();
     const cut = range && [Math.max(least, Math.round(range[0])), Math.min(most, Math.round(range[1]))];
     this.range = cut && cut[1] > cut[0] && (cut[0] > least || cut[1] < most) ? cut : null;
-    remember({ from: this.range?.[0], to: this.range?.[1] });
     for (const chart of this.charts.values()) if (chart.plot) chart.range();
     this.onzoom(this.range);
   }
 
-  /** Moves or scales the range, by shares of its width. */
-  shift(left, right) {
+  /** The range moved by so many steps, as far as there are any: its width stays. */
+  moved([from, to], steps) {
+    const [least, most] = this.extent();
+    const by = Math.max(least - from, Math.min(most - to, Math.round(steps)));
+    return [from + by, to + by];
+  }
+
+  /** Moves the range by a share of its width. */
+  pan(share) {
+    const range = this.range ?? this.extent();
+    this.zoom(this.moved(range, share * (range[1] - range[0])));
+  }
+
+  /** Shows so many times as many steps, around the same middle. */
+  scaled(factor) {
     const [from, to] = this.range ?? this.extent();
-    const width = to - from;
-    this.zoom([from + left * width, to + right * width]);
+    const by = ((factor - 1) * (to - from)) / 2;
+    this.zoom([from - by, to + by]);
   }
 
   scale(log) {

@@ -14,7 +14,7 @@ const POINTS = 400;
 const BEFORE = 120; // steps of a curve before the onset,
 const AFTER = 80; // and after the latest sign
 
-export async function show(view, { run, incident: id }, { signal, status }) {
+export async function show(view, { run, incident: id, query }, { signal, status }) {
   const group = new Group("incident");
   signal.addEventListener("abort", () => group.destroy(), { once: true });
   const samples = new Samples(signal);
@@ -34,6 +34,7 @@ export async function show(view, { run, incident: id }, { signal, status }) {
   const evidence = h("section", { class: "evidence" });
   await load();
   view.replaceChildren(facts, evidence, acts);
+  if (query.get("show") === "samples") evidence.querySelector(".samples")?.scrollIntoView();
   listen(run, inTurn(load, status), status, signal);
 }
 

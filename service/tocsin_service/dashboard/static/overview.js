@@ -47,11 +47,13 @@ export async function show(view, route, { signal, status }) {
   listen(null, inTurn(load, status, PAUSE_MS), status, signal);
 }
 
-/** Calls `load` for what has changed: once at a time, with a pause, and once more if something changed meanwhile. */
+/** Calls `load` for what has changed: once at a time, with a pause, and once more, with the latest, if more has meanwhile. */
 export function inTurn(load, status, pause = 0) {
   let going = false;
   let again = false;
+  let latest;
   return async function turn(change) {
+    latest = change;
     if (going) {
       again = true;
       return;
@@ -66,7 +68,7 @@ export function inTurn(load, status, pause = 0) {
     going = false;
     if (again) {
       again = false;
-      turn(change);
+      turn(latest);
     }
   };
 }

@@ -34,7 +34,7 @@ function entry(rule, open) {
   const facts = [
     [say("metric"), rule.metrics.join(", ")],
     [say("fires"), say("fires_text", rule)],
-    [say("tests"), rule.tests.join("; ")],
+    [say("tests"), h("ul", { class: "tests", lang: "en" }, rule.tests.map((one) => h("li", {}, one)))],
     [say("source"), rule.source],
   ];
   return h(

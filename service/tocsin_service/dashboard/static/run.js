@@ -2,15 +2,16 @@
 
 import { call, listen, runPath } from "./api.js";
 import { h, link, replace } from "./dom.js";
+import { refining } from "./finer.js";
 import { ago } from "./format.js";
 import { Group } from "./group.js";
 import { inTurn } from "./overview.js";
 import { toCompare, toIncident, toRuns } from "./route.js";
+import { toolbar, wished } from "./tools.js";
 import { say } from "./words.js";
 
 const POINTS = 600; // of a curve, when it is loaded
 const MOST_POINTS = 2 * POINTS; // with what came in since; then it is loaded again
-const REST_MS = 200; // without a further zoom, before finer points are asked for
 const FOLDED = new Set(["throughput", "progress", "other", "data"]);
 
 export async function show(view, route, { signal, status }) {
@@ -25,14 +26,13 @@ export async function show(view, route, { signal, status }) {
 class RunPage {
   constructor({ run, query }, signal) {
     Object.assign(this, { run, signal });
-    const range = ["from", "to"].map((name) => Number(query.get(name) || NaN));
-    this.group = new Group("run", range.every(Number.isFinite) && range[1] > range[0] ? range : null, query.get("log") === "1");
+    this.group = new Group("run", ...wished(query));
     this.head = h("div", { class: "head" });
     this.timeline = h("section", { class: "timeline", "aria-label": say("incidents") });
     this.curves = h("div", { class: "families" });
     this.seen = null;
-    this.zooms = 0;
-    signal.addEventListener("abort", () => clearTimeout(this.rest), { once: true });
+    const finer = ([first, last]) => this.ask("/charts", { points: POINTS, first, last }).then((found) => found.families);
+    this.refine = refining(this.group, finer, signal);
   }
 
   ask(path, query = {}) {
@@ -40,7 +40,9 @@ class RunPage {
   }
 
   async load() {
-    await Promise.all([this.loadSaid(), this.loadCurves()]);
+    const [charts] = await Promise.all([this.ask("/charts", { points: POINTS }), this.loadSaid()]);
+    this.drawCurves(charts); // which of them are open depends on what was said
+    replace(this.timeline, this.incidentList());
     this.group.update((name) => this.alertsOf(name), this.charts.attempt);
   }
 
@@ -51,26 +53,14 @@ class RunPage {
     replace(this.timeline, this.incidentList());
   }
 
-  async loadCurves() {
-    this.charts = await this.ask("/charts", { points: POINTS });
+  drawCurves(charts) {
+    this.charts = charts;
     const kept = new Map([...this.curves.querySelectorAll("details")].map((one) => [one.dataset.family, one.open]));
     this.group.destroy();
     const { families } = this.charts;
     const parts = families.map((family) => this.family(family, kept.get(family.family)));
     replace(this.curves, parts.length ? parts : h("p", { class: "empty" }, say("no_curves")));
     this.refine();
-  }
-
-  /** Gets more points of the steps that are shown, once they stay; until then, and if that fails, those that are there do. */
-  refine() {
-    clearTimeout(this.rest);
-    const zoom = (this.zooms += 1);
-    const { range } = this.group;
-    if (range === null) return this.group.refine(null);
-    this.rest = setTimeout(async () => {
-      const finer = await this.ask("/charts", { points: POINTS, first: range[0], last: range[1] }).catch(() => null);
-      if (finer !== null && zoom === this.zooms) this.group.refine(finer.families, range);
-    }, REST_MS);
   }
 
   /** Something has changed: new points are added, and what was said is asked for again. */
@@ -85,7 +75,7 @@ class RunPage {
 
   async addPoints() {
     const newer = await this.ask("/charts", { points: POINTS, behind: this.charts.position });
-    if (newer.attempt !== this.charts.attempt || !this.group.append(newer.families, MOST_POINTS)) return this.loadCurves();
+    if (newer.attempt !== this.charts.attempt || !this.group.append(newer.families, MOST_POINTS)) return this.drawCurves(await this.ask("/charts", { points: POINTS }));
     this.charts.position = newer.position;
     const step = Math.max(this.summary.step ?? 0, this.group.extent()[1]);
     this.summary = { ...this.summary, step };
@@ -135,43 +125,6 @@ class RunPage {
 
   elements() {
     const incomplete = this.charts.complete ? null : h("p", { class: "notice" }, say("not_complete"));
-    return [this.head, this.timeline, incomplete, this.tools(), this.curves].filter(Boolean);
-  }
-
-  tools() {
-    const { group } = this;
-    const range = h("output", { class: "range" });
-    const tell = () => (range.textContent = group.range ? group.range.join(" – ") : say("zoom_all"));
-    group.onzoom = () => (tell(), this.refine());
-    tell();
-    const button = (name, sign, act) => h("button", { type: "button", class: "tool", title: say(name), "aria-label": say(name), onclick: act }, sign);
-    const log = h("input", { type: "checkbox", onchange: () => group.scale(log.checked) });
-    log.checked = group.log;
-    const find = h("input", { type: "search", "aria-label": say("find_metric"), placeholder: say("find_metric"), oninput: () => this.find(find.value) });
-    return h(
-      "div",
-      { class: "tools", role: "toolbar", "aria-label": say("curves") },
-      button("pan_left", "←", () => group.shift(-0.5, -0.5)),
-      button("zoom_in", "+", () => group.shift(0.25, -0.25)),
-      button("zoom_out", "−", () => group.shift(-0.5, 0.5)),
-      button("pan_right", "→", () => group.shift(0.5, 0.5)),
-      h("button", { type: "button", class: "tool", onclick: () => group.zoom(null) }, say("zoom_all")),
-      range,
-      h("label", { class: "check" }, log, say("log_scale")),
-      find,
-      h("p", { class: "facts keys" }, say("chart_keys")),
-    );
-  }
-
-  find(text) {
-    const wanted = text.toLowerCase();
-    for (const family of this.curves.querySelectorAll("details")) {
-      let some = false;
-      for (const chart of family.querySelectorAll("figure")) {
-        chart.hidden = !chart.dataset.metric.toLowerCase().includes(wanted);
-        some ||= !chart.hidden;
-      }
-      family.hidden = !some;
-    }
+    return [this.head, this.timeline, incomplete, toolbar(this.group, this.curves, this.refine), this.curves].filter(Boolean);
   }
 }

@@ -46,14 +46,15 @@ export class Samples {
 
 /** One extreme: at the onset, and at the last healthy step beside it. */
 function pair({ sort, order, onset, healthy }, found) {
-  const sides = [side("onset", found.onset, onset), side("healthy", found.healthy, healthy)];
+  const resumed = found.attempt > 0;
+  const sides = [side("onset", found.onset, onset, resumed), side("healthy", found.healthy, healthy, resumed)];
   return h("section", { "data-extreme": `${sort} ${order}` }, h("h4", {}, say(`extreme_${sort}_${order}`)), h("div", { class: "sides" }, sides));
 }
 
-function side(name, summary, rows) {
+function side(name, summary, rows, resumed) {
   if (summary === null) return h("div", { class: name }, h("p", { class: "facts" }, say("no_healthy")));
   const facts = figures({ rows: summary.rows, reward_mean: summary.reward_mean, length_mean: summary.length_mean, repetition_mean: summary.repetition_mean });
-  return h("div", { class: name }, h("h5", {}, say(`samples_${name}`, { step: summary.step })), h("p", { class: "facts" }, facts), rows.map(sample));
+  return h("div", { class: name }, h("h5", {}, [say(`samples_${name}`, { step: summary.step }), resumed && say("attempt", { number: summary.attempt })].filter(Boolean).join(" · ")), h("p", { class: "facts" }, facts), rows.map(sample));
 }
 
 function sample(row) {
