@@ -164,7 +164,7 @@ def entry_to_json(entry: Entry) -> dict[str, Any]:
             data: dict[str, Any] = {
                 "kind": "vector",
                 "step": entry.step,
-                "metrics": {name: number_to_json(value) for name, value in entry.metrics.items()},
+                "metrics": _metrics_to_json(entry.metrics),
             }
             if entry.time is not None:
                 data["time"] = entry.time
@@ -188,10 +188,7 @@ def entry_from_json(data: Mapping[str, Any]) -> Entry:
     """
     match data["kind"]:
         case "vector":
-            metrics = {
-                name: value if type(value) is float else number_from_json(value)
-                for name, value in data["metrics"].items()
-            }
+            metrics = _metrics_from_json(data["metrics"])
             computed = data.get("computed", False)
             return StepVector(data["step"], metrics, data.get("time"), data.get("attempt"), computed)
         case "config":
@@ -200,3 +197,16 @@ def entry_from_json(data: Mapping[str, Any]) -> Entry:
             return Rebaseline(data["metric"], data["note"])
         case kind:
             raise ValueError(f"unknown kind of log entry: {kind!r}")
+
+
+# Nearly always all metrics are finite floats; to find that out for all at once is much quicker than one by one.
+def _metrics_to_json(metrics: Mapping[str, float]) -> dict[str, float | str]:
+    if math.isfinite(sum(metrics.values())):
+        return {**metrics}
+    return {name: number_to_json(value) for name, value in metrics.items()}
+
+
+def _metrics_from_json(metrics: Mapping[str, Any]) -> dict[str, float]:
+    if {*map(type, metrics.values())} == {float}:
+        return {**metrics}
+    return {name: number_from_json(value) for name, value in metrics.items()}

@@ -7,10 +7,14 @@ import reprlib
 from functools import partial
 from typing import Any
 
+import orjson
+
 __all__ = ["JsonError", "parse", "shorten"]
 
 # A longer integer is read as a float: it is no step, and as a metric's value it becomes one anyway.
 INT_DIGITS = 20
+LEVELS = 4  # a list of vectors of metrics has three
+INT_LIMIT = 2.0**63  # orjson reads integers beyond it as floats
 
 
 class JsonError(ValueError):
@@ -23,6 +27,40 @@ def parse(text: str) -> Any:
     Raises:
         JsonError: not JSON, nested too deeply, or a key given twice.
     """
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return parse_strictly(text)
+    return value if _is_beyond_doubt(value, text.count(":")) else parse_strictly(text)
+
+
+def _is_beyond_doubt(value: Any, colons: int) -> bool:
+    """Whether ``value``, as orjson has read it, is what the strict reader would make of the text.
+
+    orjson drops all but the last of several equal keys. Every key had a colon, and there may be others within strings:
+    if there are as many keys as ``colons``, none was dropped.
+    """
+    keys, level = 0, [value]
+    for _ in range(LEVELS):
+        below: list[Any] = []
+        for one in level:
+            if type(one) is dict:
+                keys += len(one)
+            values = one.values() if type(one) is dict else one if type(one) is list else [one]
+            kinds = {*map(type, values)}
+            if float in kinds:
+                floats = values if len(kinds) == 1 else [number for number in values if type(number) is float]
+                if not -INT_LIMIT < min(floats) <= max(floats) < INT_LIMIT:
+                    return False
+            if dict in kinds or list in kinds:
+                below += [inner for inner in values if type(inner) in {dict, list}]
+        if not below:
+            return keys == colons
+        level = below
+    return False
+
+
+def parse_strictly(text: str) -> Any:
     try:
         return _loads(text)
     except json.JSONDecodeError as error:

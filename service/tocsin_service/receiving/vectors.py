@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from array import array
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,8 @@ RUN_LENGTH = 128
 SEQUENCE_LENGTH = 128
 EARLIEST, LATEST = 946_684_800.0, 4_102_444_800.0  # the years 2000 and 2100
 FIELDS = frozenset({"step", "metrics", "time", "attempt", "sequence"})
+NUMBERS = frozenset({int, float})
+MOST_REMEMBERED, LONGEST_REMEMBERED = 256, 2**15  # sets of names, and characters of one
 
 
 @dataclass(slots=True)
@@ -102,8 +104,11 @@ def _read_metrics(vector: Mapping[str, Any], check: Check) -> dict[str, float] |
     if len(value) > check.max_metrics:
         check.add("metrics", f"has {len(value)} metrics; send at most {check.max_metrics} in a vector")
         return None
-    if all(type(number) is float for number in value.values()) and _are_metric_names(value):
-        return value  # nearly always
+    if {*map(type, value.values())} <= NUMBERS and _names(tuple(value)).good:
+        try:
+            return dict(zip(value, map(float, value.values()), strict=True))  # nearly always
+        except OverflowError:
+            pass
     metrics: dict[str, float] = {}
     for name, number in value.items():
         if not is_metric_name(name):
@@ -119,10 +124,32 @@ def _read_metrics(vector: Mapping[str, Any], check: Check) -> dict[str, float] |
     return metrics
 
 
-def _are_metric_names(names: Collection[str]) -> bool:
-    """Whether all of them can be names of metrics; quicker than one after the other."""
-    lengths = [len(name) for name in names]
-    return not lengths or (min(lengths) > 0 and max(lengths) <= NAME_LENGTH and "".join(names).isprintable())
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names of a vector's metrics.
+
+    Attributes:
+        good: all of them can be names of metrics.
+        order: they in their alphabetical order.
+        text: the same as JSON.
+    """
+
+    good: bool
+    order: tuple[str, ...]
+    text: bytes
+
+
+def _names(names: tuple[str, ...]) -> _Names:
+    """What there is to know of ``names``. A run sends the same ones at nearly every step, so it is remembered."""
+    found = _remembered.get(names)
+    if found is None:
+        order = sorted(names)
+        found = _Names(all(map(is_metric_name, names)), tuple(order), json.dumps(order).encode())
+        if len(found.text) <= LONGEST_REMEMBERED:
+            if len(_remembered) >= MOST_REMEMBERED:
+                _remembered.clear()
+            _remembered[names] = found
+    return found
 
 
 def is_integer(value: Any) -> bool:
@@ -157,7 +184,10 @@ def _key(vector: StepVector, sequence: str | None, given_time: float | None) -> 
     time = None if given_time is None else float(given_time)
     digest.update(json.dumps([vector.attempt, vector.step, sequence, time]).encode())
     if sequence is None:
-        names = sorted(vector.metrics)
-        digest.update(json.dumps(names).encode())
-        digest.update(array("d", map(vector.metrics.__getitem__, names)).tobytes())
+        names = _names(tuple(vector.metrics))
+        digest.update(names.text)
+        digest.update(array("d", map(vector.metrics.__getitem__, names.order)))
     return digest.hexdigest()
+
+
+_remembered: dict[tuple[str, ...], _Names] = {}
