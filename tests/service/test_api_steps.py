@@ -7,6 +7,15 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+from starlette.routing import Match
+
+from tocsin_service.api.context import RunId
+from tocsin_service.api.steps import ShortCut
+
+SHORT_CUT, RUN_ID = ShortCut(), TypeAdapter(RunId)
 
 
 def series(api: Any, metric: str = "loss", run: str = "run", query: str = "") -> tuple[list[int], list[Any]]:
@@ -109,3 +118,21 @@ def test_too_many_runs(make_api: Any) -> None:
 def test_nothing_of_a_bad_body_is_stored(api: Any) -> None:
     assert api.post([vector(1), vector(-1)]).status == 422
     assert api.get("/v1/runs").json == {"runs": []}
+
+
+@given(run=st.text(max_size=4) | st.text("ab\n\x7f\x85 /\\.é", max_size=4))
+@example(run="qwen-grpo-7")
+@example(run=".")
+@example(run="..")
+@example(run="x" * 128)
+@example(run="x" * 129)
+def test_the_short_cut_is_for_the_run_ids_that_are_good(run: str) -> None:
+    try:
+        RUN_ID.validate_python(run)
+    except ValidationError:
+        wanted = Match.NONE
+    else:
+        wanted = Match.FULL
+    scope = {"type": "http", "method": "POST", "path": f"/v1/runs/{run}/steps"}
+    assert SHORT_CUT.matches(scope)[0] is wanted
+    assert SHORT_CUT.matches({**scope, "method": "GET"})[0] is Match.NONE

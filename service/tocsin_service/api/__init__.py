@@ -39,6 +39,7 @@ def create_api(context: Context) -> FastAPI:
     api.state.context = context
     install(api)
     parts = (steps, tensors, rollouts, samples, runs, incidents, silences, looking, rules, linked, shell, health)
+    api.router.routes.append(steps.ShortCut())
     for part in parts:
         api.include_router(part.router)
     return api

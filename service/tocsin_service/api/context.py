@@ -87,7 +87,9 @@ class Context:
         object.__setattr__(self, "history", History(self.store))
 
 
-def _context(request: Request) -> Context:
+async def _context(
+    request: Request,
+) -> Context:  # if it weren't async, it would be called in another thread for each request
     context: Context = request.app.state.context
     return context
 
