@@ -6,7 +6,7 @@ import json
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from tocsin_service.judging.membership import KEY
 from tocsin_service.judging.nudges import Nudges
 from tocsin_service.judging.worker import BATCH, Worker
 from tocsin_service.settings import Settings
-from tocsin_service.store import Commit, Record
+from tocsin_service.store import Commit, Outcome, Record
 from tocsin_service.store.redis import Address, RedisStore
 from tocsin_service.store.redis.partitions import PARTITIONS, partition_of
 
@@ -253,9 +253,9 @@ class Witnessed(RedisStore):
         super().__init__(Address(url))
         self.commits: list[tuple[str, int]] = []
 
-    def commit(self, run: str, change: Commit) -> bool:
-        done = super().commit(run, change)
-        self.commits.append((run, change.position))
+    def commit_all(self, changes: Sequence[tuple[str, Commit]]) -> list[Outcome]:
+        done = super().commit_all(changes)
+        self.commits += [(run, change.position) for run, change in changes]
         return done
 
 

@@ -57,6 +57,17 @@ class TestLog:
         assert store.read("r", third, 10) == []
         assert store.read("other", 0, 10) == []
 
+    def test_many_entries_some_of_which_are_known(self, store: Store) -> None:
+        known = [record(step, key=str(step)) for step in range(0, 250, 2)]
+        assert add(store, *known) == Appended(125, 0)
+        mixed = [record(step, key=str(step)) for step in range(250)]
+        assert add(store, *mixed, Record(RunConfig("grpo")), mixed[1], record(250)) == Appended(127, 126)
+        stored = store.read("r", 0, 1000)
+        steps = [one.entry.step for one in stored if isinstance(one.entry, StepVector)]
+        assert steps == [*range(0, 250, 2), *range(1, 250, 2), 250]
+        assert stored[-2].entry == RunConfig("grpo")
+        assert (summary(store).pending, summary(store).vectors, summary(store).step) == (252, 251, 250)
+
     def test_nan_survives(self, store: Store) -> None:
         add(store, record(1, loss=math.nan))
         (stored,) = store.read("r", 0, 10)
@@ -202,6 +213,18 @@ class TestCommit:
         assert [one.id for one in store.alerts("r", None, None, 10)] == ["a1"]
         assert (summary(store).error, summary(store).attempt) == (None, None)
         assert store.pending_notifications() == 1
+
+    def test_several_runs_at_once_each_for_itself(self, store: Store) -> None:
+        for run in "abc":
+            add(store, record(1), run=run)
+        ends = [positions(store, run)[-1] for run in "abc"]
+        elsewhere, broken = change(ends[0], ends[0]), change(0, ends[1], state={"of": object()})
+        good = change(0, ends[2], state={"of": "c"})
+        refused, failed, stored = store.commit_all([("a", elsewhere), ("b", broken), ("c", good)])
+        assert (refused, stored) == (False, True)
+        assert isinstance(failed, TypeError)
+        assert [store.load(run).position for run in "abc"] == [0, 0, ends[2]]
+        assert store.commit_all([]) == []
 
     def test_nothing_beyond_the_log_can_be_committed(self, store: Store) -> None:
         add(store, record(1))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tocsin_detectors.entries import RunConfig, StepVector
 from tocsin_service.exposition import Exposition
 from tocsin_service.judging import worker as module
 from tocsin_service.judging.worker import BATCH, Worker
-from tocsin_service.store import Commit, Record
+from tocsin_service.store import Commit, Outcome, Record, Stored, StoreUnavailable
 from tocsin_service.store.sqlite import SqliteStore
 
 NOW = 1_700_000_000.0
@@ -226,6 +227,43 @@ def test_more_runs_than_fit_in_memory(store: SqliteStore) -> None:
         assert same(found(store, run), expected(store, run))
 
 
+def test_more_runs_have_news_than_fit_in_memory(store: SqliteStore) -> None:
+    for run in "abcd":
+        add(store, vector(1), vector(2), run=run)
+    exposition = Exposition(store)
+    worker = Worker(store, exposition, most_engines=2)
+    worker.start()
+    assert worker.wait_idle(30)
+    worker.stop(30)
+    assert "tocsin_worker_errors_total 0.0" in exposition.render().decode()
+    for run in "abcd":
+        snapshot = store.load(run).snapshot
+        assert snapshot is not None
+        assert snapshot.position == 2
+
+
+def test_what_one_run_meets_harms_no_other_of_the_same_turn(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    for run in "abcd":
+        add(store, *(vector(step) for step in range(BATCH // 8)), vector(60, **{"actor/pg_loss": math.nan}), run=run)
+    commit_all, met = store.commit_all, {"a": False, "b": StoreUnavailable("away"), "c": ValueError("broken")}
+
+    def meet(changes: Sequence[tuple[str, Commit]]) -> list[Outcome]:
+        stored = iter(commit_all([one for one in changes if one[0] not in met]))
+        return [met.pop(run) if run in met else next(stored) for run, _ in changes]
+
+    monkeypatch.setattr(store, "commit_all", meet)
+    monkeypatch.setattr(module, "PAUSE_SECONDS", (0.01,))
+    work(store)
+    assert not met
+    assert store.news() == ["c"]
+    work(store)
+    for run in "abcd":
+        assert same(found(store, run), expected(store, run))
+
+
 def test_a_worker_that_was_overtaken_starts_again_from_what_is_committed(store: SqliteStore) -> None:
     add(store, *(vector(step) for step in range(30)))
     exposition = Exposition(store)
@@ -261,6 +299,27 @@ def test_store_trouble_is_waited_out(
     worker.stop(30)
     assert same(found(store), expected(store))
     assert "the worker waits for the store" in caplog.text
+
+
+def test_while_the_store_is_away_it_is_asked_for_one_run_and_not_for_all(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    asked, began = [], threading.Event()
+
+    def read(run: str, after: int, limit: int) -> list[Stored]:
+        asked.append((run, after, limit))
+        began.set()
+        raise StoreUnavailable("away")
+
+    for run in "abcd":
+        add(store, vector(1), run=run)
+    monkeypatch.setattr(store, "read", read)
+    worker = Worker(store, Exposition(store))
+    worker.start()
+    assert began.wait(30)
+    worker.stop(30)
+    assert len(asked) == 1
 
 
 def test_what_the_engine_knows_of_the_run_is_shown(store: SqliteStore) -> None:

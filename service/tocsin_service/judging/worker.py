@@ -10,15 +10,16 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from tocsin_detectors.alerts import Event, IncidentEvent, Severity
 from tocsin_detectors.engine import Engine
 from tocsin_detectors.rules import RuleSet
 from tocsin_service.exposition import Exposition
-from tocsin_service.store import Commit, Notification, Progress, Store, Stored, StoreUnavailable
+from tocsin_service.judging.turns import Folded, Tracked, Turn
+from tocsin_service.store import Commit, Notification, Outcome, Progress, Store, Stored, StoreUnavailable
 
 __all__ = ["Feed", "Worker"]
 
@@ -52,25 +53,6 @@ class _Embedded:
         pass
 
 
-@dataclass(slots=True)
-class _Tracked:
-    """An engine that has folded the log up to ``position``, which is committed."""
-
-    engine: Engine
-    position: int
-    unsaved: int = 0  # entries folded since the last snapshot
-    fed: float = field(default_factory=time.monotonic)
-
-
-@dataclass(slots=True)
-class _Folded:
-    """What a fold of some entries has found: events, the position of the entry behind each, and what went wrong."""
-
-    events: list[Event] = field(default_factory=list)
-    causes: list[int] = field(default_factory=list)
-    problem: str | None = None
-
-
 class Worker:
     """One thread that folds.
 
@@ -101,7 +83,7 @@ class Worker:
         self._rules, self._notified, self._clock = rules, notified, clock
         self._feed = _Embedded(store) if feed is None else feed
         self._most_engines = most_engines
-        self._tracked: OrderedDict[str, _Tracked] = OrderedDict()
+        self._tracked: OrderedDict[str, Tracked] = OrderedDict()
         self._news: OrderedDict[str, float] = OrderedDict()  # run -> when its oldest news was stored (monotonic)
         self._changed = threading.Condition()
         self._busy = False
@@ -149,9 +131,8 @@ class Worker:
                 if time.monotonic() >= sweep:
                     self._sweep()
                     sweep = time.monotonic() + SWEEP_SECONDS
-                run = self._take()
-                if run is not None:
-                    self._guard(run)
+                if self._work():
+                    pass
                 elif self._is_done():
                     self._save_idle(everything=True)
                     return
@@ -174,14 +155,19 @@ class Worker:
             self._swept = True
             self._changed.notify_all()
 
-    def _take(self) -> str | None:
-        """The next run with news; None if there is none for a while, or none left and it is time to stop."""
+    def _take(self, turns: Mapping[str, Turn]) -> tuple[str, float] | None:
+        """The next run with news that isn't among ``turns``, and since when; waits for the first.
+
+        None if there is none for a while, or none left and it is time to stop.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._news or self._stopping, IDLE_SECONDS)
-            if not self._news or time.monotonic() > self._deadline:
+            if not turns:
+                self._changed.wait_for(lambda: self._news or self._stopping, IDLE_SECONDS)
+            run = next((run for run in self._news if run not in turns), None)
+            if run is None or time.monotonic() > self._deadline:
                 return None
             self._busy = True
-            return next(iter(self._news))
+            return run, self._news.pop(run)
 
     def _is_done(self) -> bool:
         with self._changed:
@@ -192,51 +178,84 @@ class Worker:
         with self._changed:
             return self._changed.wait_for(lambda: self._stopping, seconds)
 
-    def _guard(self, run: str) -> None:
-        """Works on ``run``; whatever goes wrong there harms no other run."""
-        with self._changed:
-            since = self._news.pop(run)
-        more = False
+    def _work(self) -> bool:
+        """Folds the news of some runs and commits all that together; False if there are none."""
+        turns: dict[str, Turn] = {}
         try:
-            more = self._step(run, since)
-        except StoreUnavailable:
-            self._tracked.pop(run, None)
-            more = True
-            raise
-        except Exception:
-            # Not an entry that the engine chokes on (that is caught closer by) but e.g. a log entry that can't be read.
-            self._tracked.pop(run, None)
-            self._exposition.worker_errors.inc()
-            logger.exception("run %r can't be folded; it is tried again at its next vector", run)
+            folded, trouble = 0, False
+            # Not more runs than engines are kept: none may be put away before its fold is committed.
+            most = min(BATCH, self._most_engines)
+            while folded < BATCH and len(turns) < most and not trouble and (news := self._take(turns)):
+                run, since = news
+                turn = turns[run] = Turn(run, since)
+                with self._guarded(turn):
+                    self._prepare(turn)
+                folded, trouble = folded + len(turn.entries), turn.trouble is not None
+            self._commit(turns.values())
         finally:
             with self._changed:
-                if more:
-                    self._news.setdefault(run, since)
+                for run, turn in turns.items():
+                    if turn.more:
+                        self._news.setdefault(run, turn.since)
                 self._busy = False
                 self._changed.notify_all()
+        for turn in turns.values():
+            if turn.trouble is not None:
+                raise turn.trouble
+        return bool(turns)
 
-    def _step(self, run: str, since: float) -> bool:
-        """Folds and commits a batch of ``run``; whether there may be more."""
-        started = time.monotonic()
-        tracked = self._get(run)
-        entries = self._store.read(run, tracked.position, BATCH)
-        if not entries:
-            self._feed.caught_up(run, started)
-            return False
-        found = _Folded()
-        self._fold(run, tracked, entries, found)
-        if not self._commit(run, tracked, entries[-1].position, found):
-            return True
+    @contextmanager
+    def _guarded(self, turn: Turn) -> Iterator[None]:
+        """Whatever goes wrong with a run harms no other run."""
+        try:
+            yield
+        except StoreUnavailable as error:
+            self._tracked.pop(turn.run, None)
+            turn.more, turn.trouble = True, error
+        except Exception:
+            # Not an entry that the engine chokes on (that is caught closer by) but e.g. a log entry that can't be read.
+            self._tracked.pop(turn.run, None)
+            turn.more = False
+            self._exposition.worker_errors.inc()
+            logger.exception("run %r can't be folded; it is tried again at its next vector", turn.run)
+
+    def _prepare(self, turn: Turn) -> None:
+        """Folds a batch of a run."""
+        tracked = self._get(turn.run)
+        turn.entries = self._store.read(turn.run, tracked.position, BATCH)
+        if not turn.entries:
+            self._feed.caught_up(turn.run, turn.started)
+            return
+        self._fold(turn.run, tracked, turn.entries, turn.found)
+        turn.change = self._change(turn.run, tracked, turn.entries[-1].position, turn.found)
+
+    def _commit(self, turns: Iterable[Turn]) -> None:
+        folded = [(turn, turn.change) for turn in turns if turn.change is not None]
+        try:
+            outcomes = self._store.commit_all([(turn.run, change) for turn, change in folded])
+        except Exception as error:  # noqa: BLE001 - it ends these turns, and not the thread
+            outcomes = [error for _ in folded]
+        for (turn, change), outcome in zip(folded, outcomes, strict=True):
+            with self._guarded(turn):
+                self._finish(turn, change, outcome)
+
+    def _finish(self, turn: Turn, change: Commit, outcome: Outcome) -> None:
+        if isinstance(outcome, Exception):
+            raise outcome
+        if not outcome:
+            self._tracked.pop(turn.run, None)  # somebody else was faster: start again from what is committed
+            turn.more = True
+            return
+        self._note(turn.run, change)
+        turn.more = len(turn.entries) == BATCH
         ended = time.monotonic()
-        self._exposition.fold_seconds.observe(ended - started)
-        self._exposition.lag_seconds.observe(ended - since)
-        self._exposition.count_events(found.events)
-        if len(entries) == BATCH:
-            return True
-        self._feed.caught_up(run, started)
-        return False
+        self._exposition.fold_seconds.observe(ended - turn.started)
+        self._exposition.lag_seconds.observe(ended - turn.since)
+        self._exposition.count_events(turn.found.events)
+        if not turn.more:
+            self._feed.caught_up(turn.run, turn.started)
 
-    def _fold(self, run: str, tracked: _Tracked, entries: Sequence[Stored], found: _Folded) -> None:
+    def _fold(self, run: str, tracked: Tracked, entries: Sequence[Stored], found: Folded) -> None:
         """Feeds the entries; an entry that the engine chokes on is skipped, as it will be in every later fold."""
         for stored in entries:
             try:
@@ -252,32 +271,34 @@ class Worker:
         tracked.unsaved += len(entries)
         tracked.fed = time.monotonic()
 
-    def _commit(self, run: str, tracked: _Tracked, position: int, found: _Folded) -> bool:
+    def _change(self, run: str, tracked: Tracked, position: int, found: Folded) -> Commit:
         engine = tracked.engine
-        save = tracked.unsaved >= BATCH or position == tracked.position
-        notifications = self._notifications(found.events)
-        change = Commit(
+        return Commit(
             expected=tracked.position,
             position=position,
             version=engine.version,
             time=self._clock(),
             events=found.events,
             causes=found.causes,
-            notifications=notifications,
-            state=self._snapshot(run, engine) if save else None,
+            notifications=self._notifications(found.events),
+            state=self._snapshot(run, engine) if self._saves(tracked, position) else None,
             attempt=engine.attempt,
             config=engine.config,
             error=found.problem,
         )
-        if not self._store.commit(run, change):
-            self._tracked.pop(run, None)  # somebody else was faster: start again from what is committed
-            return False
-        tracked.position = position
-        if save:
+
+    def _saves(self, tracked: Tracked, position: int) -> bool:
+        """Whether a commit of what was folded up to ``position`` is to have a snapshot."""
+        return tracked.unsaved >= BATCH or position == tracked.position
+
+    def _note(self, run: str, change: Commit) -> None:
+        """Takes note of a commit."""
+        tracked = self._tracked[run]
+        if self._saves(tracked, change.position):
             tracked.unsaved = 0
-        if notifications:
+        tracked.position = change.position
+        if change.notifications:
             self._notified()
-        return True
 
     def _snapshot(self, run: str, engine: Engine) -> dict[str, Any] | None:
         """The engine's state; None if it can't tell it: then a restart folds more, and nobody misses an alert."""
@@ -298,7 +319,7 @@ class Worker:
 
     # Engines in memory.
 
-    def _get(self, run: str) -> _Tracked:
+    def _get(self, run: str) -> Tracked:
         tracked = self._tracked.get(run)
         if tracked is None:
             tracked = self._tracked[run] = self._load(run)
@@ -309,10 +330,10 @@ class Worker:
             self._tracked.pop(oldest, None)
         return tracked
 
-    def _load(self, run: str) -> _Tracked:
+    def _load(self, run: str) -> Tracked:
         progress = self._store.load(run)
         tracked = self._restore(run, progress)
-        found, folded = _Folded(), tracked.position
+        found, folded = Folded(), tracked.position
         while folded < progress.position:
             page = self._store.read(run, folded, BATCH)
             entries = [stored for stored in page if stored.position <= progress.position]
@@ -325,21 +346,21 @@ class Worker:
             self._rewrite(run, tracked, found)
         return tracked
 
-    def _restore(self, run: str, progress: Progress) -> _Tracked:
+    def _restore(self, run: str, progress: Progress) -> Tracked:
         """An engine from the snapshot, or a fresh one if the snapshot is of another version or doesn't fit."""
         engine, snapshot = Engine(run, self._rules), progress.snapshot
         if snapshot is None or not snapshot.version == progress.version == engine.version:
-            return _Tracked(engine, 0)
+            return Tracked(engine, 0)
         if snapshot.position > progress.position:
-            return _Tracked(engine, 0)
+            return Tracked(engine, 0)
         try:
-            return _Tracked(Engine.restore(run, snapshot.state, self._rules), snapshot.position)
+            return Tracked(Engine.restore(run, snapshot.state, self._rules), snapshot.position)
         except Exception:
             self._exposition.worker_errors.inc()
             logger.exception("run %r: the snapshot doesn't fit; the run is folded from the start of its log", run)
-            return _Tracked(Engine(run, self._rules), 0)
+            return Tracked(Engine(run, self._rules), 0)
 
-    def _rewrite(self, run: str, tracked: _Tracked, found: _Folded) -> None:
+    def _rewrite(self, run: str, tracked: Tracked, found: Folded) -> None:
         """Replaces what another version of the rules had found. The past was told when it happened: nobody is paged."""
         logger.info("run %r was folded again with the present rules", run)
         engine = tracked.engine
@@ -369,4 +390,8 @@ class Worker:
     def _save(self, run: str) -> None:
         tracked = self._tracked[run]
         if tracked.unsaved:
-            self._commit(run, tracked, tracked.position, _Folded())
+            change = self._change(run, tracked, tracked.position, Folded())
+            if self._store.commit(run, change):
+                self._note(run, change)
+            else:
+                self._tracked.pop(run, None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from tocsin_detectors.alerts import Alert, Event, Incident, Severity, State
 from tocsin_detectors.entries import Entry, RunConfig
@@ -24,6 +24,7 @@ __all__ = [
     "Claim",
     "Commit",
     "Notification",
+    "Outcome",
     "Progress",
     "Record",
     "Retention",
@@ -46,6 +47,9 @@ class StoreUnavailable(RuntimeError):  # noqa: N818 - reads as what happened: "e
 
     Nothing of the call was stored, unless an answer got lost on its way: idempotency keys and guards find that out.
     """
+
+
+Outcome: TypeAlias = bool | Exception  # what a commit has returned or raised
 
 
 class StoreRefused(RuntimeError):  # noqa: N818 - as above
@@ -227,6 +231,10 @@ class Store(Protocol):
 
     def commit(self, run: str, change: Commit) -> bool:
         """Stores a step of the fold; False, and nothing stored, if the run is not at ``change.expected`` any more."""
+        ...
+
+    def commit_all(self, changes: Sequence[tuple[str, Commit]]) -> list[Outcome]:
+        """:meth:`commit` for several runs at once, each for itself: what fails is an outcome, and raised by none."""
         ...
 
     def claim(self, receiver: str, now: float, lease: float) -> Claim | None:

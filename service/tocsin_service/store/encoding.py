@@ -46,6 +46,7 @@ __all__ = [
     "incident_from_text",
     "silence_from_text",
     "silence_text",
+    "state_text",
     "subject_from_text",
     "subject_of",
     "told_from_text",
@@ -79,6 +80,11 @@ def entry_text(entry: Entry) -> str:
 
 def entry_from_text(text: str) -> Entry:
     return entry_from_json(orjson.loads(text))
+
+
+# A state is large, and has no number that isn't finite: the engine promises strict JSON.
+def state_text(state: Mapping[str, Any]) -> str:
+    return orjson.dumps(state).decode()
 
 
 def config_fields(config: RunConfig) -> Mapping[str, Any]:

@@ -37,7 +37,7 @@ class Groups(Generic[Work]):
 
     def __init__(self, name: str, run: Callable[[Sequence[Job[Work]]], None]) -> None:
         self._run = run
-        self._jobs: queue.Queue[Job[Work] | None] = queue.Queue(QUEUE)
+        self._jobs: queue.SimpleQueue[Job[Work] | None] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
@@ -53,10 +53,9 @@ class Groups(Generic[Work]):
         with self._gate:  # nothing may be queued behind the closing mark
             if self._closed:
                 raise StoreUnavailable("the store is closed")
-            try:
-                self._jobs.put_nowait(job)
-            except queue.Full:
-                raise StoreUnavailable("more is waiting to be stored than the store keeps up with") from None
+            if self._jobs.qsize() >= QUEUE:
+                raise StoreUnavailable("more is waiting to be stored than the store keeps up with")
+            self._jobs.put(job)
         return job.future
 
     def close(self) -> None:

@@ -6,22 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 
+import redis
+
 from tocsin_detectors.alerts import State
-from tocsin_service.store import Commit
+from tocsin_service.store import Commit, Outcome, StoreUnavailable
 from tocsin_service.store.encoding import (
     KINDS,
     Subject,
     config_text,
-    dump,
     encode_subject,
+    state_text,
     subject_from_text,
     subject_of,
 )
 from tocsin_service.store.redis import keys
 from tocsin_service.store.redis.connection import Argument, Connection
+from tocsin_service.store.redis.scripts import COMMIT
 from tocsin_service.store.trimming import superseded
 
-__all__ = ["Rewritten", "arguments", "rewritten"]
+__all__ = ["commit_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,28 @@ class Rewritten:
     ended: Sequence[Subject] = ()
 
 
-def arguments(run: str, change: Commit, rewritten: Rewritten) -> list[Argument]:
+def commit_all(connection: Connection, changes: Sequence[tuple[str, Commit]]) -> list[Outcome]:
+    """Stores them, each for itself, in one round trip; see the contract."""
+    outcomes: list[Outcome] = [False] * len(changes)
+    calls: dict[int, list[Argument]] = {}
+    for number, (run, change) in enumerate(changes):
+        try:
+            calls[number] = _arguments(run, change, rewritten(connection, run) if change.rewrite else Rewritten())
+        except Exception as error:  # noqa: BLE001 - of this change alone
+            outcomes[number] = error
+    try:
+        answers = connection.run_all(COMMIT, list(calls.values()))
+    except StoreUnavailable as error:
+        answers = [error] * len(calls)
+    for number, answer in zip(calls, answers, strict=True):
+        if isinstance(answer, redis.RedisError):
+            outcomes[number] = StoreUnavailable(f"Redis can't store this now: {answer}")
+        else:
+            outcomes[number] = answer if isinstance(answer, Exception) else bool(answer)
+    return outcomes
+
+
+def _arguments(run: str, change: Commit, rewritten: Rewritten) -> list[Argument]:
     """Arguments of the script ``commit``."""
     position = keys.entry_id(change.position)
     causes = map(keys.entry_id, change.causes) if change.causes else repeat(position, len(change.events))
@@ -53,7 +77,7 @@ def arguments(run: str, change: Commit, rewritten: Rewritten) -> list[Argument]:
         "" if change.attempt is None else change.attempt,
         change.error or "",
         "" if change.config is None else config_text(change.config),
-        "" if change.state is None else dump(change.state),
+        "" if change.state is None else state_text(change.state),
         repr(float(change.time)),
         len(rewritten.forgotten),
         *chain.from_iterable(rewritten.forgotten),

@@ -14,6 +14,7 @@ from tocsin_service.store import (
     Appended,
     Claim,
     Commit,
+    Outcome,
     Progress,
     Record,
     Retention,
@@ -41,7 +42,7 @@ from tocsin_service.store.redis.connection import Address, Connection, connect
 from tocsin_service.store.redis.entries import Limits
 from tocsin_service.store.redis.overlooked import Lookout
 from tocsin_service.store.redis.reading import Reader
-from tocsin_service.store.redis.scripts import ACKNOWLEDGE, COMMIT
+from tocsin_service.store.redis.scripts import ACKNOWLEDGE
 from tocsin_service.store.redis.summaries import listed, members, summaries
 
 __all__ = ["RedisStore"]
@@ -98,8 +99,13 @@ class RedisStore(Store):
         return Progress(keys.position(committed), version, snapshot)
 
     def commit(self, run: str, change: Commit) -> bool:
-        rewritten = committing.rewritten(self._connection, run) if change.rewrite else committing.Rewritten()
-        return bool(self._connection.run(COMMIT, *committing.arguments(run, change, rewritten)))
+        (outcome,) = self.commit_all([(run, change)])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def commit_all(self, changes: Sequence[tuple[str, Commit]]) -> list[Outcome]:
+        return committing.commit_all(self._connection, changes)
 
     def claim(self, receiver: str, now: float, lease: float) -> Claim | None:
         return outbox.claim(self._connection, receiver, now, lease)

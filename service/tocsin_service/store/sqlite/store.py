@@ -25,6 +25,7 @@ from tocsin_service.store import (
     Appended,
     Claim,
     Commit,
+    Outcome,
     Progress,
     Record,
     Retention,
@@ -43,10 +44,10 @@ from tocsin_service.store.encoding import (
     act_from_text,
     alert_from_text,
     config_from_text,
-    dump,
     entry_from_text,
     incident_from_text,
     silence_from_text,
+    state_text,
 )
 from tocsin_service.store.sqlite import acknowledging, auditing, outbox, retention, schema, silencing, writing
 from tocsin_service.store.sqlite.wal import Wal
@@ -110,8 +111,20 @@ class SqliteStore(Store):
         return self._writer.submit(partial(writing.append, run=run, rows=rows, now=now, max_runs=self._max_runs))
 
     def commit(self, run: str, change: Commit) -> bool:
-        state = None if change.state is None else dump(change.state)
-        return self._write(writing.commit, run=run, change=change, state=state)
+        return self._hand_over(run, change).result()
+
+    def commit_all(self, changes: Sequence[tuple[str, Commit]]) -> list[Outcome]:
+        handed_over = [self._hand_over(run, change) for run, change in changes]
+        return [_outcome(future) for future in handed_over]
+
+    def _hand_over(self, run: str, change: Commit) -> Future[bool]:
+        try:
+            state = None if change.state is None else state_text(change.state)
+            return self._writer.submit(partial(writing.commit, run=run, change=change, state=state))
+        except Exception as error:  # noqa: BLE001 - of this change alone, also where there are several
+            failed: Future[bool] = Future()
+            failed.set_exception(error)
+            return failed
 
     def claim(self, receiver: str, now: float, lease: float) -> Claim | None:
         with self._reader() as connection:
@@ -354,3 +367,10 @@ class SqliteStore(Store):
                 limit,
             )
         ]
+
+
+def _outcome(future: Future[bool]) -> Outcome:
+    try:
+        return future.result()
+    except Exception as error:  # noqa: BLE001 - for whoever has handed it over
+        return error

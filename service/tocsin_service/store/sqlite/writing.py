@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from tocsin_detectors.alerts import Event, State
 from tocsin_detectors.entries import RunConfig, StepVector
@@ -23,6 +24,9 @@ from tocsin_service.store.sqlite.outbox import notify
 from tocsin_service.store.trimming import DAY, superseded
 
 __all__ = ["Row", "append", "commit", "encode"]
+
+# Rows in one statement. Around every statement Python lets other threads go on, and then has to wait for its turn.
+PIECE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +50,26 @@ def append(connection: sqlite3.Connection, *, run: str, rows: Sequence[Row], now
     run_id, head, given = _open_run(connection, run, now, max_runs)
     first, vectors, step = head, 0, None
     config, given_at = given, 0
-    for row in rows:
+    new: list[tuple[object, ...]] = []
+    for row in _unknown(connection, run_id, rows):
         if isinstance(row.record.entry, RunConfig):
             updated = config.updated(row.record.entry)
             if updated == config:
                 continue
             config, given_at = updated, head + 1
-        cursor = connection.execute(
-            "INSERT INTO log (run_id, position, key, step, time, entry) VALUES (?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT (run_id, key) WHERE key IS NOT NULL DO NOTHING",
-            (run_id, head + 1, row.record.key, row.step, row.time, row.text),
-        )
-        head += cursor.rowcount
-        if cursor.rowcount and row.step is not None:
+        head += 1
+        new.append((run_id, head, row.record.key, row.step, row.time, row.text))
+        if row.step is not None:
             vectors, step = vectors + 1, row.step
             if config.finished:
                 # A vector takes it back, here as in the fold.
                 config, given_at = replace(config, finished=None), head
+    for start in range(0, len(new), PIECE):
+        piece = new[start : start + PIECE]
+        connection.execute(
+            f"INSERT INTO log (run_id, position, key, step, time, entry) VALUES {', '.join([_marks(6)] * len(piece))}",  # noqa: S608 - marks
+            [*chain.from_iterable(piece)],
+        )
     if head > first:
         connection.execute("INSERT OR IGNORE INTO days VALUES (?, ?, ?)", (run_id, now // DAY, first))
     connection.execute(
@@ -77,6 +84,24 @@ def append(connection: sqlite3.Connection, *, run: str, rows: Sequence[Row], now
             (config_text(config), given_at, run_id),
         )
     return Appended(head - first, len(rows) - (head - first))
+
+
+def _unknown(connection: sqlite3.Connection, run_id: int, rows: Sequence[Row]) -> Iterator[Row]:
+    """The rows without a key, and those whose key is neither in the log nor in a row before."""
+    keys = [row.record.key for row in rows if row.record.key is not None]
+    known: set[str | None] = set()
+    for start in range(0, len(keys), PIECE):
+        piece = keys[start : start + PIECE]
+        query = f"SELECT key FROM log WHERE run_id = ? AND key IN {_marks(len(piece))}"  # noqa: S608 - marks
+        known.update(key for (key,) in connection.execute(query, (run_id, *piece)))
+    for row in rows:
+        if row.record.key is None or row.record.key not in known:
+            known.add(row.record.key)
+            yield row
+
+
+def _marks(count: int) -> str:
+    return f"({', '.join('?' * count)})"
 
 
 def _open_run(connection: sqlite3.Connection, run: str, now: float, max_runs: int) -> tuple[int, int, RunConfig]:
