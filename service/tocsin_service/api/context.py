@@ -87,9 +87,8 @@ class Context:
         object.__setattr__(self, "history", History(self.store))
 
 
-async def _context(
-    request: Request,
-) -> Context:  # if it weren't async, it would be called in another thread for each request
+# If it weren't async, it would be called in another thread for each request.
+async def _context(request: Request) -> Context:
     context: Context = request.app.state.context
     return context
 

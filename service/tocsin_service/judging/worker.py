@@ -131,13 +131,11 @@ class Worker:
                 if time.monotonic() >= sweep:
                     self._sweep()
                     sweep = time.monotonic() + SWEEP_SECONDS
-                if self._work():
-                    pass
-                elif self._is_done():
-                    self._save_idle(everything=True)
-                    return
-                else:
-                    self._save_idle()
+                if not self._work():
+                    done = self._is_done()
+                    self._save_idle(everything=done)
+                    if done:
+                        return
                 trouble = 0
             except StoreUnavailable as error:
                 self._exposition.worker_errors.inc()
@@ -380,7 +378,7 @@ class Worker:
             raise StoreUnavailable(f"run {run!r} moved on while it was folded again")
         tracked.unsaved = 0
 
-    def _save_idle(self, *, everything: bool = False) -> None:
+    def _save_idle(self, *, everything: bool) -> None:
         """Snapshots the runs that have been silent for a while (or all), so that a restart folds little."""
         before = time.monotonic() - IDLE_SECONDS
         for run, tracked in list(self._tracked.items()):
