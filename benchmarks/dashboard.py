@@ -124,7 +124,8 @@ def memory(browser: Any, service: Service, asked: argparse.Namespace) -> None:
         page.wait_for_timeout(max(0.0, begun + update * asked.pace - time.perf_counter()) * 1000)
         sent = time.perf_counter()
         send(service, "big", range(step, step + 1), asked.metrics)
-        page.wait_for_selector(f'[data-metric="critic/score/mean"] [data-last="{step}"]')
+        found = page.wait_for_selector(f'[data-metric="critic/score/mean"] [data-last="{step}"]')
+        found.dispose()  # or it would hold what the page has thrown away
         shown.append(time.perf_counter() - sent)
     shown.sort()
     print(f"\na live step, from sent to shown: median {shown[len(shown) // 2]:.2f} s, slowest {shown[-1]:.2f} s")
