@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-__all__ = ["JsonError", "parse", "shorten"]
+__all__ = ["JsonError", "parse", "parse_strictly", "shorten"]
 
 # A longer integer is read as a float: it is no step, and as a metric's value it becomes one anyway.
 INT_DIGITS = 20
@@ -61,6 +61,11 @@ def _is_beyond_doubt(value: Any, colons: int) -> bool:
 
 
 def parse_strictly(text: str) -> Any:
+    """What :func:`parse` gives, by the reader that decides: whatever another one leaves in doubt comes here.
+
+    Raises:
+        JsonError: see there.
+    """
     try:
         return _loads(text)
     except json.JSONDecodeError as error:
