@@ -230,10 +230,7 @@ export class Chart {
   /** Under the curve: from each alert's onset to its end. */
   bands(plot) {
     const { ctx, bbox } = plot;
-    ctx.save();
-    ctx.beginPath();
-    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
-    ctx.clip();
+    clip(plot);
     for (const alert of this.alerts) {
       const left = plot.valToPos(alert.onset_step, "x", true);
       const right = alert.resolved_step === null ? bbox.left + bbox.width : plot.valToPos(alert.resolved_step, "x", true);
@@ -247,10 +244,7 @@ export class Chart {
   /** Over the curve: onsets, baselines, limits, where attempts begin, and what is no number. */
   lines(plot) {
     const { ctx, bbox } = plot;
-    ctx.save();
-    ctx.beginPath();
-    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
-    ctx.clip();
+    clip(plot);
     for (const alert of this.alerts) {
       upright(plot, alert.onset_step, colour(alert.severity), []);
       level(plot, finite(alert.evidence.baseline), colour("baseline"), say("baseline"));
@@ -274,6 +268,14 @@ export class Chart {
     this.place.dataset.marked = marked;
     ctx.restore();
   }
+}
+
+/** Lets nothing be drawn outside of the curves' place, until the context is restored. */
+function clip({ ctx, bbox }) {
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+  ctx.clip();
 }
 
 function upright(plot, step, stroke, dash, text = "") {
